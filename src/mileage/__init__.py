@@ -1,0 +1,5 @@
+"""Mileage: more tokens per GPU-dollar from self-hosted LLM inference, within the latency targets."""
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__"]

@@ -1,0 +1,66 @@
+"""The error tree: every error that Mileage raises on purpose.
+
+    MileageError
+    ├── ConfigError(key, value, expected)      bad configuration: the key and what it should be
+    ├── EngineError(engine, message)           an engine, or the way to it, failed
+    │   └── ModelFileError(path, message)      a model file is missing, damaged or no GGUF
+    ├── LedgerError(path, message)             the request log or its store cannot be read or written
+    └── TraceError(path, line, message)        a trace or log file has a bad record
+
+A refusal of a request is not an error but a value: see `mileage.core.actions.Reject`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "EngineError",
+    "LedgerError",
+    "MileageError",
+    "ModelFileError",
+    "TraceError",
+]
+
+
+class MileageError(Exception):
+    """Base of every error that Mileage raises on purpose."""
+
+
+class ConfigError(MileageError):
+    """A configuration value is not usable; names the key, the value and what was expected."""
+
+    def __init__(self, key: str, value: object, expected: str) -> None:
+        self.key, self.value, self.expected = key, value, expected
+        super().__init__(f"{key}: got {value!r}, expected {expected}")
+
+
+class EngineError(MileageError):
+    """An engine, or the connection to it, failed."""
+
+    def __init__(self, engine: str, message: str) -> None:
+        self.engine, self.message = engine, message
+        super().__init__(f"{engine}: {message}")
+
+
+class ModelFileError(EngineError):
+    """A model file is missing, damaged or not of a format that the engine reads."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        super().__init__(path, message)
+
+
+class LedgerError(MileageError):
+    """The request log or its store cannot be read or written."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path, self.message = path, message
+        super().__init__(f"{path}: {message}")
+
+
+class TraceError(MileageError):
+    """A trace or log file has a bad record; names the file and the line (or record) number."""
+
+    def __init__(self, path: str, line: int, message: str) -> None:
+        self.path, self.line, self.message = path, line, message
+        super().__init__(f"{path}:{line}: {message}")

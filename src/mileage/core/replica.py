@@ -1,0 +1,33 @@
+"""ReplicaView: one dated observation of one engine replica."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["ReplicaView"]
+
+
+class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one scrape of one replica said, and when. A figure that was not seen is None, never 0.
+
+    Ratios are in 0..1. Totals are the engine's own counters since its start: a consumer takes
+    differences and treats a decrease as a restart. `observed_s` is on the monotonic clock that the
+    policies' `now_s` comes from.
+    """
+
+    replica: str
+    observed_s: float
+    running: int | None = None
+    waiting: int | None = None
+    running_max: int | None = None
+    kv_cache_usage_ratio: float | None = None
+    kv_tokens_max: int | None = None
+    prefix_cache_hit_tokens_total: float | None = None
+    prefix_cache_query_tokens_total: float | None = None
+    preemptions_total: float | None = None
+    prompt_tokens_total: float | None = None
+    output_tokens_total: float | None = None
+
+    def age_s(self, now_s: float) -> float:
+        """Seconds since the observation; never negative, also when clocks disagree slightly."""
+        return max(0.0, now_s - self.observed_s)

@@ -1,0 +1,27 @@
+"""Slo: the latency targets that a request should meet."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from mileage.core.errors import ConfigError
+
+__all__ = ["Slo"]
+
+
+class Slo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Targets in seconds: time to first token, and inter-token latency. None: no target.
+
+    Raises ConfigError for a target that is not a positive, finite number.
+    """
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("ttft_s", "itl_s"):
+            value = getattr(self, key)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"slo.{key}", value, "a positive number of seconds")

@@ -1,0 +1,95 @@
+"""Configuration of engines: `[[engines]]` for remote ones, `[embedded]` for our own."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mileage.core.errors import ConfigError
+
+__all__ = ["EmbeddedConfig", "EngineConfig", "EngineKind"]
+
+EngineKind = Literal["vllm", "sglang", "trtllm", "triton", "llamacpp", "openai"]
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[engines]]` entry: one replica of a remote engine."""
+
+    kind: EngineKind
+    url: str
+    name: str | None = None
+    """Defaults to host:port of the url."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the engine's own API key."""
+    models: tuple[str, ...] = ()
+    """Models it serves; empty: ask the engine's /v1/models."""
+    metrics_url: str | None = None
+    """Defaults to the kind's usual place."""
+    stream_usage: bool | None = None
+    """Understands stream_options.include_usage; None: as the kind usually does."""
+    health_interval_s: float = 2.0
+    health_timeout_s: float = 2.0
+    scrape_interval_s: float = 1.0
+    connections_max: int = 4096
+    connect_timeout_s: float = 5.0
+    response_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError("engines.url", self.url, "http://host:port or https://host:port")
+        for key in (
+            "health_interval_s",
+            "health_timeout_s",
+            "scrape_interval_s",
+            "connect_timeout_s",
+            "response_timeout_s",
+        ):
+            value = getattr(self, key)
+            if not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"engines.{key}", value, "a positive number of seconds")
+        if self.connections_max < 1:
+            raise ConfigError("engines.connections_max", self.connections_max, "at least 1")
+
+    @property
+    def replica(self) -> str:
+        """The replica's name: as configured, else host:port."""
+        return self.name or urlsplit(self.url).netloc.rpartition("@")[2]
+
+
+class EmbeddedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Section `[embedded]`: llama.cpp in a child process of ours; used where no engine is given."""
+
+    model: str = "smollm2"
+    """`smollm2`, a path to a GGUF file, or a hub id: hf:OWNER/REPO/FILE.gguf."""
+    served_name: str | None = None
+    """Name that clients use; defaults to smollm2 or the file's stem."""
+    slots: int = 8
+    """Requests that run at once."""
+    context_tokens: int = 2048
+    """Context of each slot."""
+    threads: int | None = None
+    """None: one per core."""
+    cache_type_k: Literal["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "bf16", "f32"] = "f16"
+    cache_type_v: Literal["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "bf16", "f32"] = "f16"
+    lora: tuple[str, ...] = ()
+    """Adapter GGUF files."""
+    weights: Literal["as-is", "q4_0", "q8_0"] = "as-is"
+    """Convert the weights once, to a type that this CPU runs faster; loses some quality."""
+    restart_backoff_s: float = 0.5
+    restart_backoff_max_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for key, low, high in (("slots", 1, 256), ("context_tokens", 64, 1_048_576)):
+            value = getattr(self, key)
+            if not low <= value <= high:
+                raise ConfigError(f"embedded.{key}", value, f"{low}..{high}")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise ConfigError("embedded.threads", self.threads, "1..1024, or leave it out")
+        if not 0 < self.restart_backoff_s <= self.restart_backoff_max_s:
+            raise ConfigError(
+                "embedded.restart_backoff_s", self.restart_backoff_s, "above 0, up to the maximum"
+            )

@@ -1,0 +1,71 @@
+"""Messages between the supervisor and its worker processes, framed over a socket pair."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from mileage.core.events import Event
+from mileage.gateway.config import GatewayConfig
+from mileage.measure.metrics import FamilySnapshot
+
+__all__ = [
+    "Configure",
+    "Deliver",
+    "Drain",
+    "FromWorker",
+    "Ready",
+    "ReplicaStatus",
+    "Report",
+    "ToWorker",
+]
+
+
+class Configure(msgspec.Struct, frozen=True, tag="configure"):
+    """The whole configuration; the first message to a worker."""
+
+    config: GatewayConfig
+
+
+class Deliver(msgspec.Struct, frozen=True, tag="deliver"):
+    """Events from outside the data plane: replicas up, down, observed."""
+
+    events: tuple[Event, ...]
+
+
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Finish what is in flight, refuse what is new, then exit."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The worker accepts connections."""
+
+    pid: int
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica as one worker sees it. `state`: up, down, open (breaker) or half_open."""
+
+    name: str
+    state: str
+    models: tuple[str, ...]
+    in_flight: int
+    reason: str | None = None
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
+    """What a worker did so far: cumulative metrics and the present state, about once a second."""
+
+    pid: int
+    at_s: float
+    connections: int
+    in_flight: int
+    draining: bool
+    ledger_ok: bool
+    families: list[FamilySnapshot]
+    replicas: list[ReplicaStatus]
+
+
+ToWorker: TypeAlias = Configure | Deliver | Drain
+FromWorker: TypeAlias = Ready | Report

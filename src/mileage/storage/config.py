@@ -1,0 +1,32 @@
+"""Configuration of the ledger: section `[ledger]`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from mileage.core.errors import ConfigError
+
+__all__ = ["LedgerConfig"]
+
+
+class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where request records go and what happens when they cannot be written."""
+
+    directory: str | None = None
+    """None: $XDG_STATE_HOME/mileage, else ~/.local/state/mileage."""
+    on_failure: Literal["open", "closed"] = "open"
+    """open: requests go on without a record, counted; closed: they are refused with 503."""
+    segment_bytes_max: int = 64 * 1024 * 1024
+    """A log file is closed and a new one begun at this size."""
+    token_times: bool = True
+    """Store the time of every token of streamed answers."""
+    retention_days: int | None = None
+    """Delete stored requests older than this; None: keep all."""
+
+    def __post_init__(self) -> None:
+        if not 1 << 16 <= self.segment_bytes_max <= 1 << 32:
+            raise ConfigError("ledger.segment_bytes_max", self.segment_bytes_max, "65536..4 GiB")
+        if self.retention_days is not None and self.retention_days < 1:
+            raise ConfigError("ledger.retention_days", self.retention_days, "at least 1, or none")

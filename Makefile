@@ -1,0 +1,64 @@
+# `make help` lists the targets. Everything they need is set up on the way, once.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+CODE := src tests benchmarks scripts
+# More options for the command that a target runs: make serve ARGS="--port 9000"
+ARGS ?=
+# The scripts in benchmarks/ that can be run, as the names that bench-NAME takes.
+BENCHMARKS = $(subst _,-,$(basename $(notdir $(shell grep -ls '^if __name__' benchmarks/*.py))))
+
+.PHONY: help setup serve test test-heavy check docs bench clean distclean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@echo "bench-NAME    Run one benchmark: $(BENCHMARKS)"
+
+setup: ## Make .venv with Mileage and its development tools
+	@scripts/setup.sh dev
+
+serve: ## Start the gateway with the embedded engine; ARGS="..." are mileage serve's
+	@scripts/setup.sh
+	@exec $(BIN)/mileage serve $(ARGS)
+
+test: setup ## Run the tests, but for the heavy ones
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+test-heavy: setup vllm ## Run the tests that need a real vLLM or a browser
+	@scripts/setup-debian.sh chromium chromium-driver || echo "going on: what needs them is skipped"
+	@exec $(BIN)/python -m pytest -m heavy $(ARGS)
+
+check: setup ## Check format, lint, types, architecture and docs
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/architecture tests/docs
+
+docs: setup ## Write the reference pages anew from the code
+	$(BIN)/python scripts/generate-reference.py
+
+bench: $(BENCHMARKS:%=bench-%) ## Run every benchmark
+
+# What a benchmark needs beside .venv stands before it as a prerequisite: a target below, or
+# debian-PACKAGE.
+bench-gateway: debian-nginx debian-wrk vllm-router litellm
+
+bench-%: setup
+	@exec $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
+
+.PHONY: vllm vllm-router litellm
+vllm vllm-router litellm:
+	@scripts/setup-$@.sh
+
+debian-%:
+	@scripts/setup-debian.sh $*
+
+clean: ## Remove caches and build outputs
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## Remove the virtual environments too
+	rm -rf .venv .venvs .cache

@@ -38,7 +38,7 @@ check: setup ## Check format, lint, types, architecture and docs
 	$(BIN)/python -m pytest tests/architecture tests/docs
 
 docs: setup ## Write the reference pages anew from the code
-	$(BIN)/python scripts/generate-reference.py
+	$(BIN)/python -m scripts.reference
 
 bench: $(BENCHMARKS:%=bench-%) ## Run every benchmark
 

@@ -1,0 +1,32 @@
+"""Writes the reference pages from the code: `python -m scripts.reference`, or `make docs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scripts.reference import commands, configuration, metrics
+
+from mileage.cli.config import Config
+from mileage.cli.main import app
+
+__all__ = ["pages"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pages() -> dict[Path, str]:
+    """The text of every generated page, by its path."""
+    directory = ROOT / "docs" / "reference"
+    return {
+        directory / "cli.md": commands.render(app),
+        directory / "configuration.md": configuration.render(Config),
+        directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")

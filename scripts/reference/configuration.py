@@ -1,0 +1,172 @@
+"""docs/reference/configuration.md out of the structs that configuration is decoded into."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+__all__ = ["Key", "Section", "render", "sections"]
+
+INTRO = """\
+# Configuration
+
+<!-- Written by `make docs` from the code; change the docstrings there. -->
+
+`mileage serve --config mileage.toml` reads one TOML file. Every section and key may be left out; a
+key that does not exist is an error that names it. A command-line option wins over the environment,
+the environment over the file, the file over the default.
+
+A key `KEY` of a plain section `[SECTION]` can be set by the environment variable
+`MILEAGE_SECTION_KEY`: `MILEAGE_SERVER_PORT=9000` is `port = 9000` in `[server]`. Lists are
+separated by commas there. Units end the names: `_s` seconds, `_bytes` bytes, `_tokens` tokens,
+`_ratio` 0 to 1; `_max` and `_min` are bounds.
+"""
+
+
+class Key(NamedTuple):
+    """One key of a section. `default` is TOML, `-` where there is none to set, or `required`."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+class Section(NamedTuple):
+    """One section: its header as TOML writes it (empty: top level), its meaning, its keys."""
+
+    header: str
+    meaning: str
+    keys: list[Key]
+
+
+def render(root: type[msgspec.Struct]) -> str:
+    """The page, for a root struct and all structs in it."""
+    parts = [INTRO]
+    for section in sections(root):
+        title = f"`{section.header}`" if section.header else "Top level"
+        lines = [f"## {title}", ""]
+        if section.meaning:
+            lines += [section.meaning, ""]
+        lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
+        lines += [f"| `{k.name}` | {k.type} | {k.default} | {k.meaning} |" for k in section.keys]
+        parts.append("\n".join([*lines, ""]))
+    return "\n".join(parts)
+
+
+def sections(root: type[msgspec.Struct]) -> list[Section]:
+    """The sections of the root struct, in the order of its fields, after its own plain keys."""
+    plain: list[Key] = []
+    nested: list[Section] = []
+    documented = _field_docs(root)
+    for field in _fields(root):
+        meaning = documented.get(field.name, "")
+        found = _struct_in(field.type)
+        if found is None and isinstance(field.type, msgspec.inspect.DictType):
+            value = _type_name(field.type.value_type)
+            nested.append(Section(f"[{field.encode_name}]", "", [Key("NAME", value, "-", meaning)]))
+        elif found is None:
+            plain.append(_key(field, meaning))
+        else:
+            header, struct = found
+            text = " ".join(filter(None, [_paragraphs(struct), meaning]))
+            nested.append(Section(header.format(field.encode_name), text, _keys(struct)))
+    top = [Section("", "", plain)] if plain else []
+    return top + nested
+
+
+def _struct_in(type_: msgspec.inspect.Type) -> tuple[str, type[msgspec.Struct]] | None:
+    """The struct that makes the type a section, and the form of that section's header."""
+    match type_:
+        case msgspec.inspect.StructType():
+            return "[{}]", type_.cls
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType() as item):
+            return "[[{}]]", item.cls
+        case msgspec.inspect.DictType(value_type=msgspec.inspect.StructType() as value):
+            return "[{}.NAME]", value.cls
+    return None
+
+
+def _fields(struct: type[msgspec.Struct]) -> Iterator[msgspec.inspect.Field]:
+    info = msgspec.inspect.type_info(struct)
+    assert isinstance(info, msgspec.inspect.StructType)
+    yield from info.fields
+
+
+def _keys(struct: type[msgspec.Struct]) -> list[Key]:
+    documented = _field_docs(struct)
+    return [_key(field, documented.get(field.name, "")) for field in _fields(struct)]
+
+
+def _key(field: msgspec.inspect.Field, meaning: str) -> Key:
+    default = field.default
+    if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    return Key(field.encode_name, _type_name(field.type), _toml(default), meaning)
+
+
+def _toml(value: object) -> str:
+    if value is msgspec.NODEFAULT:
+        return "required"
+    if value is None:
+        return "-"
+    if isinstance(value, tuple | list):
+        return "`[" + ", ".join(json.dumps(v) for v in value) + "]`"
+    return f"`{json.dumps(value)}`"
+
+
+def _type_name(type_: msgspec.inspect.Type) -> str:
+    match type_:
+        case msgspec.inspect.BoolType():
+            return "true or false"
+        case msgspec.inspect.IntType():
+            return "integer"
+        case msgspec.inspect.FloatType():
+            return "number"
+        case msgspec.inspect.StrType():
+            return "text"
+        case msgspec.inspect.LiteralType():
+            return " or ".join(f"`{json.dumps(v)}`" for v in type_.values)
+        case msgspec.inspect.VarTupleType():
+            return f"list of {_type_name(type_.item_type)}"
+        case msgspec.inspect.UnionType():
+            some = [t for t in type_.types if not isinstance(t, msgspec.inspect.NoneType)]
+            return " or ".join(_type_name(t) for t in some)
+    raise TypeError(f"no name for {type_}: teach it to scripts/reference/configuration.py")
+
+
+def _paragraphs(struct: type[msgspec.Struct]) -> str:
+    """The struct's docstring, without its first words `Section [x]:` that only repeat the title."""
+    text = inspect.cleandoc(struct.__doc__ or "")
+    if text.startswith(("Section ", "One `[[")):
+        text = text.partition(": ")[2]
+        first = text.partition(" ")[0]
+        if "." not in first:  # not the name of a program
+            text = text[:1].upper() + text[1:]
+    return text
+
+
+def _field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The string that follows each field's definition, by the field's name."""
+    documented: dict[str, str] = {}
+    for cls in reversed(struct.__mro__):
+        if not issubclass(cls, msgspec.Struct) or cls is msgspec.Struct:
+            continue
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+        body: list[Any] = tree.body[0].body  # type: ignore[attr-defined]
+        for field, after in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                match after:
+                    case ast.Expr(value=ast.Constant(value=str(text))):
+                        text = " ".join(text.split()).replace("|", "\\|")
+                        # A TOML file cannot say None.
+                        documented[field.target.id] = re.sub(r"\bNone:", "unset:", text)
+    return documented

@@ -1,0 +1,223 @@
+"""LogFollower: reads all segments of the log in order and stores what they say; one pass a call."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mileage.core.errors import LedgerError, TraceError
+from mileage.storage.log_reader import Decoded
+from mileage.storage.record import BriefRow, IntentRow
+from mileage.storage.segment import SegmentName
+from mileage.storage.sqlite import RowBatch, SqliteStore
+from mileage.storage.tail import SegmentTail
+
+__all__ = ["LogFollower", "Totals"]
+
+READS_MAX: Final = 16
+"""Reads from one writer in one pass, so that a busy writer does not keep the others waiting."""
+
+_log = logging.getLogger(__name__)
+
+
+class Totals(msgspec.Struct):
+    """What was done since the start; see FeederStatus."""
+
+    rows: int = 0
+    lost: int = 0
+    repeated: int = 0
+    conflicting: int = 0
+    refused: int = 0
+    damaged: int = 0
+    unwritten: int = 0
+
+
+class _Writer:
+    """One writer's segments that are not deleted yet, in order."""
+
+    def __init__(self) -> None:
+        self.tails: list[SegmentTail] = []
+        self.ended = False
+
+    def close_intent(self, request_id: int) -> IntentRow | None:
+        """Forget the intent; None if there is none: for a request refused before dispatch, say."""
+        for tail in reversed(self.tails):
+            intent = tail.open.pop(request_id, None)
+            if intent is not None:
+                return intent
+        return None
+
+
+class LogFollower:
+    """Moves the records of a log directory into a store.
+
+    A segment is deleted when its writer is done with it, every record is committed, and so is the
+    end of every request whose intent it holds: until then a replay finds all of it again, and
+    storing a row twice changes nothing. Where a writer has ended and all its segments are read, its
+    intents without an end are stored with the outcome `lost`.
+    """
+
+    def __init__(self, directory: Path, store: SqliteStore, *, batch_rows: int = 5000) -> None:
+        self.totals = Totals()
+        self.damage: str | None = None
+        self.lag_bytes = 0
+        self._directory, self._store, self._batch_rows = directory, store, batch_rows
+        self._writers: dict[tuple[int, int], _Writer] = {}
+        self._ignored: set[str] = set()
+        self._batch = RowBatch()
+        self._lost_unlogged = 0
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows read but not committed."""
+        return len(self._batch)
+
+    @property
+    def tails(self) -> list[SegmentTail]:
+        """The segments that are still needed."""
+        return [tail for writer in list(self._writers.values()) for tail in list(writer.tails)]
+
+    def step(self) -> bool:
+        """One pass over the log. True if another one has something to do at once.
+
+        Raises LedgerError or OSError after it did what it could. Nothing is lost by that: the next
+        pass goes on where this one stopped.
+        """
+        self._commit()
+        failed = self._discover()
+        more = False
+        for key, writer in list(self._writers.items()):
+            try:
+                more |= self._follow(writer)
+            except OSError as error:
+                failed = error
+            self._commit()
+            self._delete_consumed(key, writer)
+        self.lag_bytes = sum(tail.lag_bytes() for tail in self.tails)
+        if failed is not None:
+            raise failed
+        if not more:
+            self._log_lost()
+        return more
+
+    def close(self) -> None:
+        """Close the segments and the store."""
+        for tail in self.tails:
+            tail.close()
+        self._writers.clear()
+        self._store.close()
+
+    def _discover(self) -> OSError | None:
+        """Open segments that are new, in their order; return what kept one from being opened."""
+        failed = None
+        known = {tail.name for tail in self.tails}
+        found = (SegmentName.parse(name) for name in os.listdir(self._directory))
+        for name in sorted(name for name in found if name is not None and name not in known):
+            if str(name) in self._ignored:
+                continue
+            path = self._directory / str(name)
+            try:
+                tail = SegmentTail(path, name)
+            except (TraceError, LedgerError) as error:
+                self.totals.damaged += 1
+                self._note(error)
+                self._ignored.add(str(name))
+            except OSError as error:
+                failed = error
+            else:
+                self._writers.setdefault((name.run_id, name.worker), _Writer()).tails.append(tail)
+        return failed
+
+    def _follow(self, writer: _Writer) -> bool:
+        """Read on in the writer's segments, in order. True if there is more to do at once."""
+        if all(tail.done for tail in writer.tails):
+            # The directory was listed after the last one was done, and a writer opens its next one
+            # before it leaves one: there is none, so the writer has ended.
+            self._end(writer)
+            return False
+        reads = 0
+        for tail in writer.tails:
+            while not tail.done:
+                decoded = tail.read()
+                if decoded is None:
+                    return False
+                self._take(writer, tail, decoded)
+                if len(self._batch) >= self._batch_rows:
+                    self._commit()
+                reads += 1
+                if reads >= READS_MAX:
+                    return True
+        return True
+
+    def _take(self, writer: _Writer, tail: SegmentTail, decoded: Decoded) -> None:
+        """Put what was read into the batch and keep account of the intents."""
+        intents = tail.open
+        for intent in decoded.intents:
+            intents[intent[0]] = intent
+        pop = intents.pop
+        for rows in (decoded.brief, decoded.detailed):
+            for row in rows:
+                if pop(row[0], None) is None:
+                    writer.close_intent(row[0])
+        self._batch.brief += decoded.brief
+        self._batch.detailed += decoded.detailed
+        for reason, ids in decoded.dropped:
+            self.totals.unwritten += len(ids)
+            _log.error("the ends of %d requests could not be written: %s", len(ids), reason)
+            gone = [intent for intent in map(writer.close_intent, ids) if intent is not None]
+            self._batch.lost += [_lost(intent, "end_not_written") for intent in gone]
+        for damage in decoded.damages:
+            self._note(damage)
+        self.totals.damaged += decoded.damages_total
+
+    def _end(self, writer: _Writer) -> None:
+        writer.ended = True
+        for tail in writer.tails:
+            self._batch.lost += [_lost(intent, "gateway_died") for intent in tail.open.values()]
+            tail.open.clear()
+
+    def _commit(self) -> None:
+        if not self._batch:
+            return
+        counts = self._store.insert(self._batch)
+        self._batch = RowBatch()
+        totals = self.totals
+        totals.rows += counts.inserted + counts.lost
+        totals.lost += counts.lost
+        totals.repeated += counts.repeated
+        totals.conflicting += counts.conflicting
+        totals.refused += counts.refused
+        self._lost_unlogged += counts.lost
+
+    def _delete_consumed(self, key: tuple[int, int], writer: _Writer) -> None:
+        """Delete segments that nothing needs any more; all of their rows are committed."""
+        consumed = [tail for tail in writer.tails if tail.done and not tail.open]
+        if not writer.ended and len(consumed) == len(writer.tails):
+            consumed = consumed[:-1]  # the last one stays until it is known that none follows
+        if consumed:
+            self._store.sync()
+        for tail in consumed:
+            tail.path.unlink(missing_ok=True)
+            tail.close()
+            writer.tails.remove(tail)
+        if not writer.tails:
+            del self._writers[key]
+
+    def _note(self, error: TraceError | LedgerError) -> None:
+        self.damage = str(error)
+        _log.error("the request log is damaged: %s", error)
+
+    def _log_lost(self) -> None:
+        if self._lost_unlogged:
+            _log.warning("%d requests have no end: stored as lost", self._lost_unlogged)
+            self._lost_unlogged = 0
+
+
+def _lost(intent: IntentRow, reason: str) -> BriefRow:
+    """The row of a request whose end nobody recorded; status 0: what the client saw is unknown."""
+    unknown = (None, None, None, None, None, None, None)
+    return (*intent, "lost", 0, None, 0, reason, *unknown)

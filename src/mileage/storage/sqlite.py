@@ -1,0 +1,241 @@
+"""SqliteStore: the ledger's database of requests, one row per request, written in batches."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import astuple
+
+from mileage.core.errors import LedgerError
+from mileage.core.timeline import RequestTimeline
+from mileage.storage.migrations import migrate
+from mileage.storage.record import (
+    BRIEF_FIELDS,
+    FINISH_FIELDS,
+    BriefRow,
+    DetailedRow,
+    encode_token_times,
+)
+
+__all__ = ["DATABASE_NAME", "InsertCounts", "RowBatch", "SqliteStore", "ledger_errors", "may_pass"]
+
+DATABASE_NAME: Final = "ledger.sqlite"
+"""File name of the database in the ledger directory."""
+
+Row: TypeAlias = tuple[Any, ...]
+
+_TOKEN_TIMES: Final = FINISH_FIELDS.index("token_times")
+_REQUIRED: Final = (
+    *range(FINISH_FIELDS.index("replica")),
+    FINISH_FIELDS.index("attempts"),
+)
+_PASSING_CODES: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY}
+_PASSING_ERRNOS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE}
+_LOOKUP_ROWS: Final = 500
+
+
+def _insert(fields: Sequence[str]) -> str:
+    marks = ", ".join("?" * len(fields))
+    return f"INSERT OR IGNORE INTO requests ({', '.join(fields)}) VALUES ({marks})"  # noqa: S608
+
+
+_INSERT_BRIEF: Final = _insert(FINISH_FIELDS[:BRIEF_FIELDS])
+_INSERT_DETAILED: Final = _insert(FINISH_FIELDS)
+_DELETE: Final = (
+    "DELETE FROM requests WHERE id IN "
+    "(SELECT id FROM requests WHERE arrived_at_utc_ns < ? ORDER BY arrived_at_utc_ns LIMIT ?)"
+)
+
+
+class RowBatch(msgspec.Struct):
+    """Rows to store together. `lost` rows only fill gaps: what is stored of a request stays."""
+
+    brief: list[BriefRow] = []
+    detailed: list[DetailedRow] = []
+    lost: list[BriefRow] = []
+
+    def __len__(self) -> int:
+        return len(self.brief) + len(self.detailed) + len(self.lost)
+
+
+class InsertCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a batch. Every row is in exactly one of the counts, save known `lost` ones."""
+
+    inserted: int = 0
+    """Ends of requests that were not stored before."""
+    lost: int = 0
+    """Rows with the outcome `lost` that were not stored before."""
+    repeated: int = 0
+    """Rows that were stored already, the same."""
+    conflicting: int = 0
+    """Rows whose id was stored already with other values; the stored ones stay."""
+    refused: int = 0
+    """Rows that the database cannot hold (a number beyond 64 bits where one is needed)."""
+
+
+@contextmanager
+def ledger_errors(path: str) -> Iterator[None]:
+    """Turn every error of sqlite3 into a LedgerError that names the database."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise LedgerError(path, str(error)) from error
+
+
+def may_pass(error: LedgerError) -> bool:
+    """Whether the same may work later without anyone repairing the database: a full disk, say."""
+    cause = error.__cause__
+    if isinstance(cause, sqlite3.Error):
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _PASSING_CODES
+    return isinstance(cause, OSError) and cause.errno in _PASSING_ERRNOS
+
+
+class SqliteStore:
+    """The writing side: one connection, WAL, one transaction per batch. For one thread at a time.
+
+    synchronous=NORMAL: a commit survives the death of the process; `sync` makes what was committed
+    survive a power cut as well. Every method raises LedgerError, naming the file; a
+    failed batch leaves nothing behind and can be tried again.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Open the database, make it (0600) where missing, and bring its schema up to date."""
+        self.path = str(path)
+        try:
+            # Only a new file may be opened here: closing any descriptor of a database releases
+            # the locks that other connections of this process hold on it.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise LedgerError(self.path, f"cannot make it: {error.strerror}") from error
+        with ledger_errors(self.path):
+            self._connection = sqlite3.connect(
+                self.path, timeout=5.0, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = NORMAL")
+                self._connection.execute("PRAGMA journal_size_limit = 67108864")
+                migrate(self._connection, self.path)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the connection; twice is fine."""
+        with ledger_errors(self.path):
+            self._connection.close()
+
+    def insert_many(self, timelines: Iterable[RequestTimeline]) -> int:
+        """Store the requests in one transaction and return how many were not stored before."""
+        return self.insert(RowBatch(detailed=[_row(timeline) for timeline in timelines])).inserted
+
+    def insert(self, batch: RowBatch) -> InsertCounts:
+        """Store the batch in one transaction; all of it or, with a LedgerError, nothing."""
+        try:
+            return self._insert(batch, 0)
+        except OverflowError:
+            storable, refused = _storable(batch)
+            return self._insert(storable, refused)
+
+    def sync(self) -> None:
+        """Make all commits so far survive a power cut."""
+        wal = f"{self.path}-wal"
+        try:
+            fd = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            return  # nothing was committed since the last checkpoint, which synced the database
+        except OSError as error:
+            raise LedgerError(wal, f"cannot sync: {error.strerror}") from error
+
+    def delete_before(self, arrived_before_utc_ns: int, rows_max: int) -> int:
+        """Delete the oldest requests that arrived before the time, at most `rows_max`."""
+        with ledger_errors(self.path):
+            return self._connection.execute(_DELETE, (arrived_before_utc_ns, rows_max)).rowcount
+
+    def _insert(self, batch: RowBatch, refused: int) -> InsertCounts:
+        with self._transaction() as connection:
+            inserted = lost = conflicting = 0
+            if batch.brief:
+                inserted += connection.executemany(_INSERT_BRIEF, batch.brief).rowcount
+            if batch.detailed:
+                inserted += connection.executemany(_INSERT_DETAILED, batch.detailed).rowcount
+            if batch.lost:
+                lost = connection.executemany(_INSERT_BRIEF, batch.lost).rowcount
+            repeated = len(batch.brief) + len(batch.detailed) - inserted
+            if repeated:
+                conflicting = self._conflicting([*batch.brief, *batch.detailed])
+        return InsertCounts(
+            inserted=inserted,
+            lost=lost,
+            repeated=repeated - conflicting,
+            conflicting=conflicting,
+            refused=refused,
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with ledger_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk may have rolled it back already
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _conflicting(self, rows: Sequence[Row]) -> int:
+        """How many of the rows differ from what is stored under their id."""
+        conflicting = 0
+        for start in range(0, len(rows), _LOOKUP_ROWS):
+            some = rows[start : start + _LOOKUP_ROWS]
+            marks = ", ".join("?" * len(some))
+            fields = ", ".join(FINISH_FIELDS)
+            cursor = self._connection.execute(
+                f"SELECT {fields} FROM requests WHERE id IN ({marks})",  # noqa: S608
+                [row[0] for row in some],
+            )
+            stored = {row[0]: row for row in cursor}
+            conflicting += sum(stored.get(row[0]) != _full(row) for row in some)
+        return conflicting
+
+
+def _row(timeline: RequestTimeline) -> DetailedRow:
+    row: Row = astuple(timeline)
+    times = encode_token_times(timeline.token_times) if timeline.token_times else None
+    full: Any = (*row[:_TOKEN_TIMES], times, *row[_TOKEN_TIMES + 1 :])
+    return full  # type: ignore[no-any-return]
+
+
+def _full(row: Row) -> Row:
+    return row + (None,) * (len(FINISH_FIELDS) - len(row))
+
+
+def _storable(batch: RowBatch) -> tuple[RowBatch, int]:
+    """The batch without numbers that SQLite cannot hold, and how many rows that left out."""
+    refused = 0
+    kept: list[list[Any]] = []
+    for rows in (batch.brief, batch.detailed, batch.lost):
+        clean = [tuple(_storable_value(value) for value in row) for row in rows]
+        kept.append([row for row in clean if not any(row[i] is None for i in _REQUIRED)])
+        refused += len(clean) - len(kept[-1])
+    return RowBatch(*kept), refused
+
+
+def _storable_value(value: Any) -> Any:
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return None
+    return value

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import Generic, TypeVar
+
 import msgspec
 
 from mileage.core.errors import ConfigError
+from mileage.policy.load import ReplicaLoad
 
-__all__ = ["RoutingConfig"]
+__all__ = ["Candidates", "Router", "RoutingConfig", "name_hash"]
+
+_BUCKETS = 4096
+_MASK = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_HOT_FACTOR = 2.0
+
+L = TypeVar("L", bound=ReplicaLoad)
 
 
 class RoutingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,7 +34,101 @@ class RoutingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Older observations are not used."""
 
     def __post_init__(self) -> None:
-        if self.affinity_slack_s < 0:
+        if not (self.affinity_slack_s >= 0 and math.isfinite(self.affinity_slack_s)):
             raise ConfigError("routing.affinity_slack_s", self.affinity_slack_s, "0 or more")
-        if self.view_max_age_s <= 0:
+        if not (self.view_max_age_s > 0 and math.isfinite(self.view_max_age_s)):
             raise ConfigError("routing.view_max_age_s", self.view_max_age_s, "above 0")
+
+
+def name_hash(name: str) -> int:
+    """A 64-bit hash of a replica's name: the same in every process, whatever PYTHONHASHSEED."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, usedforsecurity=False).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _mix(value: int) -> int:
+    """The 64-bit finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit in, every bit out."""
+    value &= _MASK
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
+    return value ^ (value >> 31)
+
+
+class Candidates(Generic[L]):
+    """The replicas that a request may be sent to, and which of them a prefix prefers.
+
+    Prefixes fall into 4,096 buckets, and a bucket belongs to the replica with the highest hash of
+    both (rendezvous hashing): when a replica goes, only its own buckets move, evenly to the others;
+    when it is back, exactly those return. The owner is worked out at a bucket's first use, so that
+    neither a change of the set nor a request costs time in proportion to the number of replicas.
+    """
+
+    __slots__ = ("_owners", "loads")
+
+    def __init__(self, loads: Sequence[L]) -> None:
+        self.loads: tuple[L, ...] = tuple(loads)
+        self._owners: dict[int, L] = {}
+
+    def preferred(self, prefix_key: int) -> L:
+        """The replica that this prefix belongs to; there must be one candidate at least."""
+        bucket = ((prefix_key * _GOLDEN) & _MASK) >> 52
+        owner = self._owners.get(bucket)
+        if owner is None:
+            point = _mix(bucket + 1)
+            owner = max(self.loads, key=lambda load: _mix(point ^ load.name_hash))
+            self._owners[bucket] = owner
+        return owner
+
+
+class Router:
+    """Power of two choices on predicted time, with prefix affinity that yields under load.
+
+    Two candidates are drawn, and the one that would be done sooner gets the request: with the load
+    of a moment ago in hand, taking the best of all makes every gateway run to the same replica.
+    """
+
+    __slots__ = ("_affinity", "_random", "_slack_s")
+
+    def __init__(self, config: RoutingConfig, random: Random) -> None:
+        self._affinity = config.affinity
+        self._slack_s = config.affinity_slack_s
+        self._random = random.random
+
+    def choose(
+        self, candidates: Candidates[L], work_tokens: float, prefix_key: int | None, now_s: float
+    ) -> L:
+        """The replica for a request of `work_tokens`; there must be one candidate at least."""
+        loads = candidates.loads
+        count = len(loads)
+        if count == 1:
+            return loads[0]
+        preferred = None
+        wait_s = 0.0
+        if prefix_key is not None and self._affinity:
+            preferred = candidates.preferred(prefix_key)
+            wait_s = preferred.wait_s(now_s)
+            # Nobody waits less than not at all: the common case needs no look at the others.
+            if wait_s <= self._slack_s and not preferred.hot:
+                return preferred
+        chosen = self._of_two(loads, count, work_tokens, now_s)
+        if preferred is None or chosen is preferred:
+            return chosen
+        if preferred.hot and not chosen.hot:
+            return chosen
+        return preferred if wait_s <= chosen.wait_s(now_s) + self._slack_s else chosen
+
+    def _of_two(self, loads: tuple[L, ...], count: int, work_tokens: float, now_s: float) -> L:
+        """The better of two different replicas drawn at random."""
+        draw = self._random
+        first = int(draw() * count)
+        second = int(draw() * (count - 1))
+        if second >= first:
+            second += 1
+        one, other = loads[first], loads[second]
+        one_s, other_s = one.done_s(work_tokens, now_s), other.done_s(work_tokens, now_s)
+        if one.hot is not other.hot:
+            if one.hot:
+                one_s *= _HOT_FACTOR
+            else:
+                other_s *= _HOT_FACTOR
+        return one if one_s <= other_s else other

@@ -1,0 +1,191 @@
+"""Replicas and the models they serve: who may be sent a request for which model now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from mileage.policy.breaker import Breaker, BreakerConfig
+from mileage.policy.load import ReplicaLoad
+from mileage.policy.routing import Candidates, RoutingConfig, name_hash
+from mileage.policy.service_rate import FleetRates
+
+__all__ = ["Replica", "ReplicaState", "ReplicaStateName", "Replicas", "Route"]
+
+ReplicaStateName: TypeAlias = Literal["up", "down", "open", "half_open"]
+
+_NEVER_UP = "not up yet"
+_OUTPUT_ASSUMED_TOKENS = 128.0
+_OUTPUT_GAIN_MIN = 0.05
+
+
+class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica for people. `reason`: why it is not used; None while it is up."""
+
+    name: str
+    state: ReplicaStateName
+    models: tuple[str, ...]
+    in_flight: int
+    reason: str | None = None
+
+
+class Replica(ReplicaLoad):
+    """One configured replica: its health, its breaker, and (inherited) its load."""
+
+    __slots__ = ("bit", "breaker", "down_reason", "failure", "models", "name", "serves")
+
+    def __init__(self, name: str, bit: int, routing: RoutingConfig, breaker: BreakerConfig) -> None:
+        super().__init__(name_hash(name), FleetRates(), routing.view_max_age_s)
+        self.name = name
+        self.bit = bit
+        """Its place in a request's set of replicas tried."""
+        self.breaker = Breaker(breaker)
+        self.models: tuple[str, ...] = ()
+        self.serves: frozenset[str] = frozenset()
+        """The models, to look one up: a replica may have a thousand adapters."""
+        self.down_reason: str | None = _NEVER_UP
+        self.failure: str | None = None
+        """The last failure, for people."""
+
+    def state(self) -> ReplicaState:
+        """The replica as people are told of it."""
+        state: ReplicaStateName = "up"
+        reason = self.down_reason
+        if reason is not None:
+            state = "down"
+        elif self.breaker.state != "closed":
+            state, reason = self.breaker.state, f"circuit breaker; last failure: {self.failure}"
+        return ReplicaState(
+            name=self.name,
+            state=state,
+            models=self.models,
+            in_flight=self.in_flight,
+            reason=reason,
+        )
+
+
+class Route:
+    """One model: the replicas that serve it, and how long its answers are."""
+
+    __slots__ = ("_gain", "closed", "half_open", "output_tokens", "serving")
+
+    def __init__(self) -> None:
+        self.serving: tuple[Replica, ...] = ()
+        """All that have the model, also while they are down."""
+        self.closed: Candidates[Replica] = Candidates(())
+        """Those that take any request now."""
+        self.half_open: tuple[Replica, ...] = ()
+        """Those that take one request now, as a probe."""
+        self.output_tokens = _OUTPUT_ASSUMED_TOKENS
+        """Length of an answer to expect."""
+        self._gain = 1.0
+
+    def answered(self, output_tokens: int) -> None:
+        """Learn from a complete answer: a plain mean at first, then an EWMA."""
+        self.output_tokens += self._gain * (output_tokens - self.output_tokens)
+        if self._gain > _OUTPUT_GAIN_MIN:
+            self._gain = max(_OUTPUT_GAIN_MIN, self._gain / (1.0 + self._gain))
+
+    def retry_after_s(self, now_s: float) -> float | None:
+        """Seconds until the next open breaker lets a request through; None where none is open."""
+        due_s = min(
+            (r.breaker.retry_at_s for r in self.serving if r.down_reason is None), default=math.inf
+        )
+        return None if due_s == math.inf else max(0.0, due_s - now_s)
+
+    def refresh(self) -> None:
+        """Sort the serving replicas by what their health and breakers admit."""
+        up = [replica for replica in self.serving if replica.down_reason is None]
+        closed = tuple(replica for replica in up if replica.breaker.state == "closed")
+        if closed != self.closed.loads:
+            self.closed = Candidates(closed)
+        self.half_open = tuple(r for r in up if r.breaker.state == "half_open" and r.breaker.admits)
+
+
+class Replicas:
+    """All configured replicas by name, and the routes by model."""
+
+    __slots__ = ("_by_name", "_fleets", "half_open_due_s", "routes", "seen_up")
+
+    def __init__(
+        self, names: Iterable[str], routing: RoutingConfig, breaker: BreakerConfig
+    ) -> None:
+        self._by_name = {
+            name: Replica(name, 1 << place, routing, breaker)
+            for place, name in enumerate(dict.fromkeys(names))
+        }
+        self._fleets: dict[str, FleetRates] = {}
+        self.routes: dict[str, Route] = {}
+        self.seen_up = False
+        """Whether any replica has ever been up, so that its models are known."""
+        self.half_open_due_s = math.inf
+        """When the next open breaker becomes half-open."""
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Replica | None:
+        """The replica of that name, if it is configured."""
+        return self._by_name.get(name)
+
+    def up(self, replica: Replica, models: Sequence[str]) -> None:
+        """The replica is healthy and serves exactly `models`."""
+        models = tuple(dict.fromkeys(models))
+        was_down = replica.down_reason is not None
+        if not was_down and models == replica.models:
+            return
+        self.seen_up = True
+        if was_down:
+            replica.down_reason = None
+            replica.breaker.reset()
+            replica.restarted()
+        if models != replica.models:
+            if models and models[:1] != replica.models[:1]:
+                # Engines list their base model first: those that share it are one fleet, whose
+                # members say something about each other.
+                replica.join(self._fleets.setdefault(models[0], FleetRates()))
+            changed = replica.serves.symmetric_difference(models)
+            replica.models, replica.serves = models, frozenset(models)
+            for model in sorted(changed):
+                self._reassign(model)
+        self.refresh(replica)
+
+    def down(self, replica: Replica, reason: str) -> None:
+        """The replica is not to be used; it keeps its models, and its requests in flight."""
+        replica.down_reason = reason
+        self.refresh(replica)
+
+    def refresh(self, replica: Replica) -> None:
+        """The replica's health or breaker has changed: sort it anew on its routes."""
+        for model in replica.models:
+            self.routes[model].refresh()
+        self.half_open_due_s = min(
+            (r.breaker.retry_at_s for r in self if r.down_reason is None), default=math.inf
+        )
+
+    def admit(self, replica: Replica) -> int:
+        """The breaker's ticket for one attempt; a half-open replica is then taken by this probe."""
+        breaker = replica.breaker
+        if breaker.state == "closed":
+            return breaker.ticket
+        ticket = breaker.admit()
+        self.refresh(replica)
+        return ticket
+
+    def tick(self, now_s: float) -> None:
+        """Make the breakers whose time has come half-open."""
+        for replica in self:
+            if replica.breaker.tick(now_s):
+                self.refresh(replica)
+
+    def _reassign(self, model: str) -> None:
+        """Find the replicas that serve the model; forget it when none does."""
+        route = self.routes.setdefault(model, Route())
+        route.serving = tuple(r for r in self if model in r.serves)
+        route.refresh()
+        if not route.serving:
+            del self.routes[model]
+            self._fleets.pop(model, None)

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Virtual environments for the setup scripts beside this file: made once, kept current by a stamp.
 # Sourced, not run. The caller is bash with `set -euo pipefail`, in the repository's root.
 

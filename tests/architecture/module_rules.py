@@ -94,7 +94,7 @@ def undocumented(module: Module) -> list[str]:
     if not docstring:
         return [f"{module.name}: no docstring"]
     first = docstring.splitlines()[0]
-    if not re.search(r"[.:;?]$", first):
+    if not re.search(r"[.:;?]\)?$", first):
         return [f"{module.name}: the docstring's first line is no sentence: {first!r}"]
     return []
 

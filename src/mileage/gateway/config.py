@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Literal
 
 import msgspec
 
+from mileage.core.bounds import require_positive, require_range
 from mileage.core.errors import ConfigError
 from mileage.core.request import Endpoint
 from mileage.policy.breaker import BreakerConfig
@@ -34,23 +34,33 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     headers_max: int = 100
     header_bytes_max: int = 65_536
     body_bytes_max: int = 32 * 1024 * 1024
+    buffer_bytes_max: int = 1024 * 1024 * 1024
+    """Of request bodies held at once, over all connections of a worker."""
     pipeline_max: int = 32
-    json_depth_max: int = 200
     header_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
+    write_timeout_s: float = 60.0
+    """A client that reads nothing for this long is cut off."""
     idle_timeout_s: float = 75.0
     drain_timeout_s: float = 60.0
     cors_origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_range("server.port", self.port, 0, 65_535)
-        _check_range("server.workers", self.workers, 1, 64)
-        for key in ("connections_max", "headers_max", "pipeline_max", "json_depth_max"):
-            _check_range(f"server.{key}", getattr(self, key), 1, 1_000_000)
-        _check_range("server.header_bytes_max", self.header_bytes_max, 1024, 1 << 20)
-        _check_range("server.body_bytes_max", self.body_bytes_max, 1024, 1 << 32)
-        for key in ("header_timeout_s", "body_timeout_s", "idle_timeout_s", "drain_timeout_s"):
-            _check_seconds(f"server.{key}", getattr(self, key))
+        require_range("server.port", self.port, 0, 65_535)
+        require_range("server.workers", self.workers, 1, 64)
+        for key in ("connections_max", "headers_max", "pipeline_max"):
+            require_range(f"server.{key}", getattr(self, key), 1, 1_000_000)
+        require_range("server.header_bytes_max", self.header_bytes_max, 1024, 1 << 20)
+        require_range("server.body_bytes_max", self.body_bytes_max, 1024, 1 << 32)
+        require_range("server.buffer_bytes_max", self.buffer_bytes_max, self.body_bytes_max, 1 << 40)
+        for key in (
+            "header_timeout_s",
+            "body_timeout_s",
+            "write_timeout_s",
+            "idle_timeout_s",
+            "drain_timeout_s",
+        ):
+            require_positive(f"server.{key}", getattr(self, key))
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("server.tls_key", self.tls_key, "tls_cert and tls_key together")
 
@@ -100,12 +110,3 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     attempts_max: int = 3
     on_ledger_failure: Literal["open", "closed"] = "open"
 
-
-def _check_range(key: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(key, value, f"{low}..{high}")
-
-
-def _check_seconds(key: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ConfigError(key, value, "a positive number of seconds")

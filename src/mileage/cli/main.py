@@ -1,0 +1,60 @@
+"""The `mileage` command: registers the subcommands and maps errors to exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mileage import __version__
+from mileage.cli.keys import keys
+from mileage.cli.requests import requests
+from mileage.cli.serve import serve
+from mileage.core.errors import ConfigError, MileageError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="mileage",
+    help="More tokens per GPU-dollar from self-hosted LLM inference, within the latency targets.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.command()(requests)
+app.add_typer(keys, name="keys")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """More tokens per GPU-dollar from self-hosted LLM inference, within the latency targets."""
+
+
+def main() -> None:
+    """Run the command line; errors of ours become a line on stderr and an exit code."""
+    try:
+        app()
+    except ConfigError as error:
+        typer.echo(f"mileage: {error}", err=True)
+        sys.exit(2)
+    except MileageError as error:
+        typer.echo(f"mileage: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

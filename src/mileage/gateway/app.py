@@ -1,0 +1,248 @@
+"""App: what the data plane answers to each path; requests for engines become exchanges."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from mileage.core.request import Endpoint, Request
+from mileage.gateway.bodies import parse_body
+from mileage.gateway.config import GatewayConfig
+from mileage.gateway.driver import Driver
+from mileage.gateway.exchange import Exchange
+from mileage.gateway.keys import KeyRing
+from mileage.gateway.refusals import Refusal, error_body
+from mileage.gateway.request_ids import RequestIds
+from mileage.gateway.target import PATHS
+from mileage.wire.message import HttpRequest
+from mileage.wire.server import ServerConnection
+
+__all__ = ["App"]
+
+_JSON = b"content-type: application/json\r\n"
+_TEXT = b"content-type: text/plain; charset=utf-8\r\n"
+_ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.items()}
+_FORWARDED = frozenset((b"traceparent", b"tracestate", b"x-request-id", b"anthropic-version"))
+_BYTES_PER_TOKEN = 4
+_DRAIN_RETRY_AFTER_S = 5
+_trace_parent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class App:
+    """Handles every request that the listener receives."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        driver: Driver,
+        ids: RequestIds,
+        *,
+        utc_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._driver = driver
+        self._ids = ids
+        self._utc_ns = utc_ns
+        self._keys = KeyRing(config.key_hashes)
+        self._aliases = config.aliases
+        self._cors = {origin.encode() for origin in config.server.cors_origins}
+        self._pass_authorization = not config.key_hashes
+        self.draining = False
+
+    def handle(self, http: HttpRequest, connection: ServerConnection) -> None:
+        """Answer a request, now or when the engine has."""
+        path = http.target
+        if b"?" in path or path[:1] != b"/":
+            path = _path_of(path)
+        endpoint = _ENDPOINTS.get(path)
+        try:
+            if endpoint is not None and http.method == b"POST":
+                self._generate(endpoint, http, connection)
+            else:
+                self._other(path, http, connection)
+        except Refusal as refusal:
+            self._refuse(refusal, connection, endpoint, http)
+
+    def refused(self, status: int) -> None:
+        """Count an answer that the listener gave by itself."""
+        self._driver.metrics.responded(status)
+
+    # --- requests for engines -----------------------------------------------------------------
+
+    def _generate(
+        self, endpoint: Endpoint, http: HttpRequest, connection: ServerConnection
+    ) -> None:
+        authorization = api_key = trace = None
+        forwarded = b""
+        cors = b""
+        for name, value in http.headers:
+            if name == b"authorization":
+                authorization = value
+            elif name == b"x-api-key":
+                api_key = value
+            elif name in _FORWARDED:
+                forwarded += b"%b: %b\r\n" % (name, value)
+                if name == b"traceparent":
+                    trace = value
+            elif name == b"origin" and self._cors:
+                cors = self._cors_lines(value)
+        if self.draining:
+            raise Refusal(503, "the gateway is shutting down", retry_after_s=_DRAIN_RETRY_AFTER_S)
+        tenant = self._keys.tenant(authorization, api_key)
+        if tenant is None:
+            raise _key_refusal(authorization is None and api_key is None)
+        if self._pass_authorization and authorization is not None:
+            forwarded += b"authorization: %b\r\n" % authorization
+        body = parse_body(endpoint, http.body)
+        arrived_at_utc_ns = self._utc_ns()
+        model = self._aliases.get(body.model, body.model)
+        request_id = self._ids.next(arrived_at_utc_ns)
+        if b"x-request-id" not in forwarded:
+            forwarded += b"x-request-id: req-%x\r\n" % request_id
+        request = Request(
+            id=request_id,
+            tenant=tenant,
+            model=model,
+            endpoint=endpoint,
+            stream=body.stream,
+            arrived_s=http.received_s,
+            prompt_tokens_estimate=body.prompt_bytes // _BYTES_PER_TOKEN + 1,
+            output_tokens_max=body.output_tokens_max,
+            prefix_key=zlib.crc32(body.prefix, zlib.crc32(f"{tenant}\n{model}".encode())),
+        )
+        exchange = Exchange(
+            self._driver,
+            connection,
+            http,
+            body,
+            request,
+            forwarded=forwarded,
+            answer_head=cors,
+            arrived_at_utc_ns=arrived_at_utc_ns,
+            trace_id=_trace_id(trace),
+        )
+        connection.owner = exchange
+        self._driver.arrived(exchange)
+
+    # --- everything else ----------------------------------------------------------------------
+
+    def _other(self, path: bytes, http: HttpRequest, connection: ServerConnection) -> None:
+        method = http.method
+        if method == b"OPTIONS" and self._cors:
+            self._preflight(http, connection)
+        elif path == b"/healthz":
+            self._answer(connection, 200, _TEXT, b"ok\n")
+        elif path == b"/readyz":
+            self._ready(connection)
+        elif path == b"/v1/models" or path.startswith(b"/v1/models/"):
+            if method not in (b"GET", b"HEAD"):
+                raise Refusal(405, "only GET is allowed here")
+            self._models(path, http, connection)
+        elif path in _ENDPOINTS:
+            raise Refusal(405, "only POST is allowed here")
+        else:
+            shown = path.decode("ascii", "replace")
+            raise Refusal(404, f"there is nothing at {shown}", code="unknown_url")
+
+    def _ready(self, connection: ServerConnection) -> None:
+        if self.draining:
+            self._answer(connection, 503, _TEXT, b"draining\n")
+        elif not self._driver.served_models():
+            self._answer(connection, 503, _TEXT, b"no engine is up yet\n")
+        else:
+            self._answer(connection, 200, _TEXT, b"ready\n")
+
+    def _models(self, path: bytes, http: HttpRequest, connection: ServerConnection) -> None:
+        tenant = self._keys.tenant(http.header(b"authorization"), http.header(b"x-api-key"))
+        if tenant is None:
+            raise _key_refusal(False)
+        served = self._driver.served_models()
+        names = [*served, *(alias for alias, model in self._aliases.items() if model in served)]
+        listed = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "mileage"} for name in names
+        ]
+        if path == b"/v1/models":
+            body = msgspec.json.encode({"object": "list", "data": listed})
+        else:
+            wanted = path.removeprefix(b"/v1/models/").decode("utf-8", "replace")
+            found = [entry for entry in listed if entry["id"] == wanted]
+            if not found:
+                message = f"the model '{wanted}' does not exist"
+                raise Refusal(404, message, param="model", code="model_not_found")
+            body = msgspec.json.encode(found[0])
+        head = _JSON + self._cors_lines(http.header(b"origin"))
+        self._answer(connection, 200, head, body)
+
+    def _preflight(self, http: HttpRequest, connection: ServerConnection) -> None:
+        origin = self._cors_lines(http.header(b"origin"))
+        if not origin:
+            raise Refusal(403, "this origin is not in server.cors_origins")
+        wanted = http.header(b"access-control-request-headers") or b"authorization, content-type"
+        head = (
+            b"%baccess-control-allow-methods: GET, POST, OPTIONS\r\n"
+            b"access-control-allow-headers: %b\r\naccess-control-max-age: 600\r\n"
+        ) % (origin, wanted)
+        self._answer(connection, 204, head, b"")
+
+    def _cors_lines(self, origin: bytes | None) -> bytes:
+        if origin is None or not (origin in self._cors or b"*" in self._cors):
+            return b""
+        return (
+            b"access-control-allow-origin: %b\r\nvary: origin\r\n"
+            b"access-control-expose-headers: x-request-id, retry-after\r\n" % origin
+        )
+
+    def _answer(self, connection: ServerConnection, status: int, head: bytes, body: bytes) -> None:
+        self._driver.metrics.responded(status)
+        connection.respond(status, head, body)
+
+    def _refuse(
+        self,
+        refusal: Refusal,
+        connection: ServerConnection,
+        endpoint: Endpoint | None,
+        http: HttpRequest,
+    ) -> None:
+        head = _JSON
+        if refusal.retry_after_s is not None:
+            head += b"retry-after: %d\r\n" % max(1, round(refusal.retry_after_s))
+        if refusal.status == 401:
+            head += b"www-authenticate: Bearer\r\n"
+        if refusal.status == 405:
+            head += b"allow: %b\r\n" % (b"POST" if endpoint is not None else b"GET")
+        head += self._cors_lines(http.header(b"origin"))
+        body = error_body(
+            refusal.status,
+            refusal.message,
+            param=refusal.param,
+            code=refusal.code,
+            endpoint=endpoint,
+        )
+        self._answer(connection, refusal.status, head, body)
+
+
+def _key_refusal(missing: bool) -> Refusal:
+    message = (
+        "an API key is needed: send 'Authorization: Bearer KEY'"
+        if missing
+        else "the API key is not valid"
+    )
+    return Refusal(401, message, code="invalid_api_key")
+
+
+def _path_of(target: bytes) -> bytes:
+    """The path of a request target: origin form with a query, or absolute form."""
+    if target[:1] != b"/":
+        _, found, rest = target.partition(b"://")
+        target = b"/" + rest.partition(b"/")[2] if found else target
+    return target.partition(b"?")[0]
+
+
+def _trace_id(trace_parent: bytes | None) -> str | None:
+    if trace_parent is None:
+        return None
+    found = _trace_parent.fullmatch(trace_parent)
+    return found.group(1).decode() if found else None

@@ -1,0 +1,158 @@
+"""Request bodies: what the gateway checks and needs of them; the rest passes as it came."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw
+
+from mileage.core.request import Endpoint
+from mileage.gateway.refusals import Refusal
+
+__all__ = ["Body", "parse_body", "upstream_body"]
+
+_PREFIX_BYTES = 1024
+"""Prompts whose first bytes agree this far are taken to share a prefix."""
+
+_INCLUDE_USAGE = b'{"stream_options":{"include_usage":true},'
+
+_Model = Annotated[str, Meta(min_length=1, max_length=512)]
+_Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
+_Choices = Annotated[int, Meta(ge=1, le=1024)]
+_Probability = Annotated[float, Meta(ge=0, le=1)]
+_Temperature = Annotated[float, Meta(ge=0, le=100)]
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Common(msgspec.Struct, kw_only=True):
+    """Fields of every generating endpoint. Absent and null mean the engine's default."""
+
+    model: _Model
+    stream: bool | None = None
+    temperature: _Temperature | None = None
+    top_p: _Probability | None = None
+
+
+class _Chat(_Common, kw_only=True):
+    messages: Raw
+    stream_options: _StreamOptions | None = None
+    max_tokens: _Tokens | None = None
+    max_completion_tokens: _Tokens | None = None
+    n: _Choices | None = None
+
+
+class _Completions(_Common, kw_only=True):
+    prompt: Raw
+    stream_options: _StreamOptions | None = None
+    max_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
+    n: _Choices | None = None
+
+
+class _Embeddings(msgspec.Struct, kw_only=True):
+    model: _Model
+    input: Raw
+
+
+class _Responses(_Common, kw_only=True):
+    input: Raw
+    max_output_tokens: _Tokens | None = None
+
+
+class _Messages(_Common, kw_only=True):
+    messages: Raw
+    max_tokens: _Tokens | None = None
+
+
+_DECODERS: dict[Endpoint, msgspec.json.Decoder[msgspec.Struct]] = {
+    "chat": msgspec.json.Decoder(_Chat),
+    "completions": msgspec.json.Decoder(_Completions),
+    "embeddings": msgspec.json.Decoder(_Embeddings),
+    "responses": msgspec.json.Decoder(_Responses),
+    "messages": msgspec.json.Decoder(_Messages),
+}
+_PROMPT_FIELDS: dict[Endpoint, tuple[str, bytes]] = {
+    # the field that holds the prompt, and how its JSON may begin
+    "chat": ("messages", b"["),
+    "completions": ("prompt", b'["'),
+    "embeddings": ("input", b'["'),
+    "responses": ("input", b'["'),
+    "messages": ("messages", b"["),
+}
+_EXPECTED = {b"[": "a list that is not empty", b'["': "a string or a list that is not empty"}
+
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_encode = msgspec.json.Encoder().encode
+_path = re.compile(r" - at `\$\.?(.*?)`$")
+_missing = re.compile(r"missing required field `(.*?)`")
+
+
+class Body:
+    """What the gateway knows of a body. `prefix` is the head of the prompt's JSON."""
+
+    __slots__ = ("model", "output_tokens_max", "prefix", "prompt_bytes", "stream", "usage_asked")
+
+    def __init__(self, endpoint: Endpoint, parsed: msgspec.Struct) -> None:
+        self.model: str = parsed.model  # type: ignore[attr-defined]
+        self.stream: bool = endpoint != "embeddings" and bool(parsed.stream)  # type: ignore[attr-defined]
+        field, starts = _PROMPT_FIELDS[endpoint]
+        prompt = memoryview(getattr(parsed, field))
+        empty = len(prompt) <= 2 or (len(prompt) < 64 and not bytes(prompt[1:-1]).strip())
+        if prompt[0] not in starts or (empty and prompt[0] == 0x5B):
+            raise Refusal(400, f"'{field}' must be {_EXPECTED[starts]}", param=field)
+        self.prompt_bytes = len(prompt)
+        self.prefix = prompt[:_PREFIX_BYTES]
+        self.usage_asked: bool | None = None
+        """stream_options.include_usage; None: the body has no stream_options."""
+        self.output_tokens_max: int | None = None
+        if isinstance(parsed, _Chat):
+            self.output_tokens_max = parsed.max_completion_tokens or parsed.max_tokens
+        elif isinstance(parsed, _Completions | _Messages):
+            self.output_tokens_max = parsed.max_tokens
+        elif isinstance(parsed, _Responses):
+            self.output_tokens_max = parsed.max_output_tokens
+        if isinstance(parsed, _Chat | _Completions) and parsed.stream_options is not None:
+            self.usage_asked = bool(parsed.stream_options.include_usage)
+
+
+def parse_body(endpoint: Endpoint, body: bytes) -> Body:
+    """Check a body. Raises Refusal (400) that names the field and what was expected."""
+    if not body:
+        raise Refusal(400, "the request has no body; a JSON object was expected")
+    try:
+        if not body.isascii():
+            body.decode()
+        return Body(endpoint, _DECODERS[endpoint].decode(body))
+    except UnicodeDecodeError as error:
+        raise Refusal(400, f"the body is not UTF-8 (byte {error.start})") from None
+    except RecursionError:
+        raise Refusal(400, "the body's JSON is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        message = str(error)
+        found = _path.search(message) or _missing.search(message)
+        param = found.group(1) or None if found else None
+        raise Refusal(400, message.replace("$.", ""), param=param) from None
+    except msgspec.DecodeError as error:
+        raise Refusal(400, f"the body is not valid JSON: {error}") from None
+
+
+def upstream_body(raw: bytes, body: Body, *, model: str, ask_usage: bool) -> bytes:
+    """The body for the engine: under the engine's model name, and asking for usage where told."""
+    if body.usage_asked:
+        ask_usage = False
+    if model == body.model and not ask_usage:
+        return raw
+    if model == body.model and body.usage_asked is None and b'"stream_options"' not in raw:
+        return _INCLUDE_USAGE + raw[raw.index(b"{") + 1 :]
+    fields = _fields.decode(raw)
+    fields["model"] = Raw(_encode(model))
+    if ask_usage:
+        options = fields.get("stream_options")
+        merged = _fields.decode(options) if options and bytes(options) != b"null" else {}
+        merged["include_usage"] = Raw(b"true")
+        fields["stream_options"] = Raw(_encode(merged))
+    return _encode(fields)

@@ -1,0 +1,107 @@
+"""Refusals in the forms that clients parse: OpenAI's error object, and Anthropic's."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mileage.core.request import Endpoint
+
+__all__ = ["Refusal", "error_body", "error_event"]
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    417: "invalid_request_error",
+    429: "rate_limit_error",
+    431: "invalid_request_error",
+    501: "not_implemented_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Refusal(Exception):  # noqa: N818 -- an answer to the client, not an error of ours
+    """A request that is answered with an error; `param` names the field of the body at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+def error_body(
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    endpoint: Endpoint | None = None,
+) -> bytes:
+    """The JSON body of an error answer, in the form of the endpoint's API."""
+    kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    if endpoint == "messages":
+        return _encode({"type": "error", "error": {"type": kind, "message": message}})
+    return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def error_event(message: str, code: str, endpoint: Endpoint) -> bytes:
+    """What ends a stream that broke after its first byte: an event that the client's SDK raises."""
+    if endpoint == "messages":
+        error = {"type": "error", "error": {"type": "api_error", "message": message}}
+        return b"event: error\ndata: %b\n\n" % _encode(error)
+    if endpoint == "responses":
+        return b"event: error\ndata: %b\n\n" % _encode(
+            {"type": "error", "code": code, "message": message, "param": None}
+        )
+    error_object = {"message": message, "type": "api_error", "param": None, "code": code}
+    return b"data: %b\n\ndata: [DONE]\n\n" % _encode({"error": error_object})
+
+
+class _EngineError(msgspec.Struct):
+    error: msgspec.Raw | None = None
+    message: str | None = None
+    detail: msgspec.Raw | None = None
+
+
+_engine_error = msgspec.json.Decoder(_EngineError)
+
+
+def engine_message(body: bytes) -> str | None:
+    """What an engine's error body says, for people; None where it says nothing readable."""
+    try:
+        found = _engine_error.decode(body)
+        if found.error is not None:
+            inner: object = msgspec.json.decode(found.error)
+            return str(inner.get("message")) if isinstance(inner, dict) else str(inner)
+        if found.message is not None:
+            return found.message
+        return bytes(found.detail).decode()[:500].strip('"') if found.detail is not None else None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def engine_error(status: int, body: bytes, endpoint: Endpoint) -> bytes:
+    """An engine's error answer in the API's form: as it came where it has it, else wrapped."""
+    try:
+        found = _engine_error.decode(body)
+        if found.error is not None and bytes(found.error).lstrip()[:1] == b"{":
+            return body
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        pass
+    message = engine_message(body) or f"the engine answered {status} without an explanation"
+    return error_body(status, message, endpoint=endpoint)

@@ -1,0 +1,164 @@
+"""Streams: counts and times the tokens of an engine's event stream as it passes through."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mileage.core.request import Endpoint
+from mileage.gateway.usage import Usage, UsageObject
+from mileage.measure.timeline import TokenClock
+from mileage.wire.sse import EventCutter, events, payload
+
+__all__ = ["StreamMeter"]
+
+_EXACT = 8
+"""Runs of up to this many events are looked at one by one. In a longer run (the engine, or the
+network, was ahead of us) only its first and last half of this: the events in between are tokens,
+since what is not a token comes at the beginning or at the end of a stream."""
+
+
+class _Delta(msgspec.Struct):
+    content: str | msgspec.Raw | None = None
+    reasoning_content: str | None = None
+    reasoning: str | msgspec.Raw | None = None
+    refusal: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+    function_call: msgspec.Raw | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    text: str | None = None
+
+
+class _Nested(msgspec.Struct):
+    usage: UsageObject | None = None
+
+
+class _Event(msgspec.Struct):
+    """A stream's event in any of the APIs: `message` and `response` hold usage in two of them."""
+
+    choices: list[_Choice] | None = None
+    usage: UsageObject | None = None
+    message: _Nested | None = None
+    response: _Nested | None = None
+    error: msgspec.Raw | None = None
+    type: str | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+_TYPED_TOKENS = frozenset(
+    (
+        "content_block_delta",
+        "response.output_text.delta",
+        "response.reasoning_text.delta",
+        "response.reasoning_summary_text.delta",
+        "response.refusal.delta",
+        "response.function_call_arguments.delta",
+    )
+)
+
+
+class StreamMeter:
+    """Meters one stream. `take` returns what is to be sent on: whole events, as they came.
+
+    With `hide_usage` the event that only carries usage, which the client did not ask for, is left
+    out. Anything that cannot be decoded is passed on and counted as one token event.
+    """
+
+    __slots__ = ("_cutter", "_hide_usage", "_typed", "clock", "events", "failed", "usage")
+
+    def __init__(self, endpoint: Endpoint, *, hide_usage: bool) -> None:
+        self._cutter = EventCutter()
+        self._hide_usage = hide_usage
+        self._typed = endpoint in ("responses", "messages")
+        self.clock = TokenClock()
+        self.events = 0
+        """Token events so far."""
+        self.usage = Usage()
+        self.failed = False
+        """The engine sent an error event."""
+
+    def take(self, data: bytes, now_s: float) -> bytes:
+        """Meter the whole events that `data` completes, and return those to send on."""
+        run = self._cutter.cut(data)
+        if not run:
+            return b""
+        separator = self._cutter.separator
+        count = run.count(separator)
+        if self._typed or count <= _EXACT:
+            head, middle, tail = events(run, separator), b"", []
+        else:
+            half = _EXACT // 2
+            start = end = 0
+            for _ in range(half):
+                start = run.index(separator, start) + len(separator)
+            end = len(run) - len(separator)
+            for _ in range(half):
+                end = run.rindex(separator, 0, end)
+            end += len(separator)
+            head = events(run[:start], separator)
+            middle = run[start:end]
+            tail = events(run[end:], separator)
+        tokens = 0
+        hidden = False
+        for event in (*head, *tail):
+            kind = self._classify(event)
+            tokens += kind == "token"
+            hidden = hidden or kind == "hide"
+        if middle:
+            tokens += middle.count(separator) - middle.count(b"\n:") - middle.startswith(b":")
+        if tokens:
+            self.events += tokens
+            self.clock.add(now_s, tokens)
+        if not hidden:
+            return run
+        kept = [e for e in head if self._classify(e) != "hide"]
+        kept.append(middle)
+        kept += [e for e in tail if self._classify(e) != "hide"]
+        return b"".join(kept)
+
+    def rest(self) -> bytes:
+        """The beginning of an event that never became whole; b'' on a well-formed stream."""
+        rest, self._cutter.rest = self._cutter.rest, b""
+        return rest
+
+    def _classify(self, event: bytes) -> str:
+        """token, other, or hide (usage that only we asked for)."""
+        data = payload(event)
+        if not data or data == b"[DONE]":
+            return "other"
+        try:
+            found = _event.decode(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return "token"
+        for usage in (
+            found.usage,
+            found.message and found.message.usage,
+            found.response and found.response.usage,
+        ):
+            if usage:
+                self.usage.take(usage)
+        if found.error is not None and bytes(found.error) != b"null":
+            self.failed = True
+            return "other"
+        if self._typed:
+            return "token" if found.type in _TYPED_TOKENS else "other"
+        if not found.choices:
+            return "hide" if found.usage is not None and self._hide_usage else "other"
+        return "token" if any(map(_has_output, found.choices)) else "other"
+
+
+def _has_output(choice: _Choice) -> bool:
+    """The choice carries something generated."""
+    delta = choice.delta
+    if delta is None:
+        return bool(choice.text)
+    return bool(
+        delta.content
+        or delta.reasoning_content
+        or delta.reasoning
+        or delta.tool_calls
+        or delta.refusal
+        or delta.function_call
+    )

@@ -1,0 +1,205 @@
+"""Supervisor: starts the workers, starts them again when they die, tells them what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from mileage.core.errors import ConfigError
+from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
+from mileage.gateway.channel import Channel
+from mileage.gateway.config import GatewayConfig, ServerConfig
+from mileage.gateway.messages import Configure, Deliver, Drain, FromWorker, Ready, Report
+
+__all__ = ["Supervisor", "bind"]
+
+_BACKOFF_S = 0.25
+_BACKOFF_MAX_S = 10.0
+_BACKLOG = 4096
+_log = logging.getLogger(__name__)
+
+
+def bind(config: ServerConfig) -> list[socket.socket]:
+    """One bound socket per worker, all on the same address.
+
+    With several, the kernel spreads the connections over them (SO_REUSEPORT). They stay open in
+    the supervisor, so that connections made while a worker is started again wait and are not
+    refused. Raises ConfigError where the address cannot be bound.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigError(
+            "server.host", config.host, f"an address of this machine ({error})"
+        ) from None
+    sockets = []
+    try:
+        # Alone first, without sharing: another gateway on this port must be noticed.
+        with _bound(family, address, shared=False) as probe:
+            address = probe.getsockname()
+            if config.workers == 1:
+                return [probe.dup()]
+        sockets = [_bound(family, address, shared=True) for _ in range(config.workers)]
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise ConfigError(
+            "server.port", config.port, f"a free port on {config.host} ({error.strerror})"
+        ) from None
+    return sockets
+
+
+def _bound(family: int, address: Any, *, shared: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+        # Listening at once, so that a second gateway, which would bind too, is refused.
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class _Slot:
+    """One worker's place: its socket, its process and its channel while it lives."""
+
+    def __init__(self, index: int, sock: socket.socket) -> None:
+        self.index = index
+        self.sock = sock
+        self.process: asyncio.subprocess.Process | None = None
+        self.channel: Channel[FromWorker] | None = None
+        self.ready = asyncio.Event()
+
+
+class Supervisor:
+    """Runs `config.server.workers` processes of `command`.
+
+    The command gets three more arguments: the number of the control socket, that of the listening
+    socket, and the worker's index. `on_report` and `on_gone` (with a pid) tell of the workers.
+    """
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        sockets: Sequence[socket.socket],
+        command: Sequence[str],
+        *,
+        on_report: Callable[[Report], None],
+        on_gone: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._command = tuple(command)
+        self._on_report, self._on_gone = on_report, on_gone
+        self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]
+        self._state: dict[str, ReplicaUp | ReplicaDown] = {}
+        self._views: dict[str, Observed] = {}
+        self._draining = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the workers that live."""
+        return [slot.process.pid for slot in self._slots if slot.process is not None]
+
+    async def start(self) -> None:
+        """Start the workers; returns when all accept connections."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep(slot)) for slot in self._slots]
+        for slot in self._slots:
+            await slot.ready.wait()
+
+    def deliver(self, event: Event) -> None:
+        """Tell all workers of an event; later ones are told the latest of each replica."""
+        if isinstance(event, ReplicaUp | ReplicaDown):
+            self._state[event.replica] = event
+        elif isinstance(event, Observed):
+            self._views[event.view.replica] = event
+        self._send(Deliver((event,)))
+
+    def drain(self) -> None:
+        """Let the workers finish what is in flight, then exit."""
+        self._draining = True
+        self._send(Drain())
+
+    async def wait(self) -> None:
+        """Wait until all workers have exited, after `drain`."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """End the workers at once."""
+        self._draining = True
+        for slot in self._slots:
+            if slot.process is not None and slot.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    slot.process.kill()
+        await self.wait()
+        for slot in self._slots:
+            slot.sock.close()
+
+    def _send(self, message: msgspec.Struct) -> None:
+        for slot in self._slots:
+            if slot.channel is not None:
+                slot.channel.send(message)
+
+    async def _keep(self, slot: _Slot) -> None:
+        """Keep one worker running until drained."""
+        backoff_s = _BACKOFF_S
+        loop = asyncio.get_running_loop()
+        while not self._draining:
+            started_s = loop.time()
+            try:
+                await self._run(slot)
+            except OSError:
+                _log.exception("worker %d could not be started", slot.index)
+            if self._draining:
+                break
+            if loop.time() - started_s > 60:
+                backoff_s = _BACKOFF_S
+            _log.error("worker %d died; starting it again in %.2g s", slot.index, backoff_s)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+
+    async def _run(self, slot: _Slot) -> None:
+        """Run one worker process from start to end."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            slot.process = await asyncio.create_subprocess_exec(
+                *self._command,
+                str(theirs.fileno()),
+                str(slot.sock.fileno()),
+                str(slot.index),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), slot.sock.fileno()),
+            )
+        process = slot.process
+        channel: Channel[FromWorker] = await Channel.open(ours, FromWorker)
+        channel.send(Configure(self._config))
+        channel.send(Deliver((*self._state.values(), *self._views.values())))
+        slot.channel = channel
+        if self._draining:
+            channel.send(Drain())
+        try:
+            while (message := await channel.receive()) is not None:
+                if isinstance(message, Ready):
+                    slot.ready.set()
+                else:
+                    self._on_report(message)
+        finally:
+            slot.channel = None
+            channel.close()
+            await process.wait()
+            slot.process = None
+            self._on_gone(process.pid)

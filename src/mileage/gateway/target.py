@@ -1,0 +1,63 @@
+"""Target: one replica as the data plane calls it: its connections and its request heads."""
+
+from __future__ import annotations
+
+from mileage.core.request import Endpoint
+from mileage.gateway.config import Upstream
+from mileage.wire.pool import UpstreamPool
+
+__all__ = ["PATHS", "Target"]
+
+PATHS: dict[Endpoint, bytes] = {
+    "chat": b"/v1/chat/completions",
+    "completions": b"/v1/completions",
+    "embeddings": b"/v1/embeddings",
+    "responses": b"/v1/responses",
+    "messages": b"/v1/messages",
+}
+
+
+class Target:
+    """Built once per replica; `request` only joins what differs between requests."""
+
+    __slots__ = (
+        "_heads",
+        "name",
+        "own_authorization",
+        "pool",
+        "stream_usage",
+        "unsupported",
+        "unsure",
+    )
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.name = upstream.name
+        self.stream_usage = upstream.stream_usage
+        self.unsupported = frozenset(upstream.unsupported)
+        self.unsure = frozenset(upstream.unsure)
+        self.own_authorization = upstream.authorization is not None
+        self.pool = UpstreamPool(
+            upstream.url,
+            connections_max=upstream.connections_max,
+            connect_timeout_s=upstream.connect_timeout_s,
+            response_timeout_s=upstream.response_timeout_s,
+        )
+        authorization = (
+            b"authorization: %b\r\n" % upstream.authorization.encode()
+            if upstream.authorization is not None
+            else b""
+        )
+        self._heads = {
+            endpoint: b"POST %b%b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\n%b"
+            % (self.pool.prefix, path, self.pool.authority, authorization)
+            for endpoint, path in PATHS.items()
+        }
+
+    def request(self, endpoint: Endpoint, headers: bytes, body: bytes) -> bytes:
+        """The whole HTTP request; `headers` are further header lines, each with its CRLF."""
+        return b"%b%bcontent-length: %d\r\n\r\n%b" % (
+            self._heads[endpoint],
+            headers,
+            len(body),
+            body,
+        )

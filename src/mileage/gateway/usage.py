@@ -1,0 +1,80 @@
+"""Usage: token counts out of engines' answers, whichever of the APIs' forms they have."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Usage", "usage_of_answer"]
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class UsageObject(msgspec.Struct):
+    """A `usage` object: OpenAI chat and completions, OpenAI responses, or Anthropic messages."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    usage: UsageObject | None = None
+
+
+class Usage:
+    """Token counts as reported so far; a count that no report gave stays None."""
+
+    __slots__ = ("cached_tokens", "output_tokens", "prompt_tokens", "reasoning_tokens")
+
+    def __init__(self) -> None:
+        self.prompt_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.reasoning_tokens: int | None = None
+
+    def take(self, usage: UsageObject) -> None:
+        """Take a report's counts; a later report replaces an earlier one, field by field."""
+        prompt = usage.prompt_tokens if usage.prompt_tokens is not None else usage.input_tokens
+        if prompt is not None and prompt >= 0:
+            self.prompt_tokens = prompt
+        output = usage.completion_tokens
+        if output is None:
+            output = usage.output_tokens
+        if output is not None and output >= 0:
+            self.output_tokens = output
+        cached = usage.cache_read_input_tokens
+        details = usage.prompt_tokens_details or usage.input_tokens_details
+        if cached is None and details is not None:
+            cached = details.cached_tokens
+        if cached is not None and cached >= 0:
+            self.cached_tokens = cached
+        output_details = usage.completion_tokens_details or usage.output_tokens_details
+        if output_details is not None and (output_details.reasoning_tokens or -1) >= 0:
+            self.reasoning_tokens = output_details.reasoning_tokens
+
+
+_answer = msgspec.json.Decoder(_Answer)
+
+
+def usage_of_answer(body: bytes) -> Usage:
+    """The usage of a whole JSON answer; all None where it has none or is not what it should be."""
+    usage = Usage()
+    try:
+        found = _answer.decode(body).usage
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return usage
+    if found is not None:
+        usage.take(found)
+    return usage

@@ -1,0 +1,218 @@
+"""Worker: one data-plane process: the listener, the app and the driver, told by the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import resource
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable
+
+from mileage.control.controller import Controller
+from mileage.core.events import Event
+from mileage.core.ports import RequestLog
+from mileage.gateway.app import App
+from mileage.gateway.channel import Channel
+from mileage.gateway.config import GatewayConfig
+from mileage.gateway.driver import Driver
+from mileage.gateway.messages import (
+    Configure,
+    Deliver,
+    Drain,
+    Ready,
+    ReplicaStatus,
+    Report,
+    ToWorker,
+)
+from mileage.gateway.metrics import GatewayMetrics
+from mileage.gateway.refusals import error_body
+from mileage.gateway.request_ids import RequestIds
+from mileage.gateway.target import Target
+from mileage.wire.listener import HttpListener
+
+__all__ = ["Worker", "run_worker"]
+
+_REPORT_S = 1.0
+_FLUSH_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Serves `sock` until told to drain, or until the supervisor is gone."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        *,
+        index: int,
+        seed: int,
+        request_log: RequestLog,
+        channel: Channel[ToWorker],
+    ) -> None:
+        self._config = config
+        self._channel = channel
+        self.metrics = GatewayMetrics()
+        self._driver = Driver(
+            Controller(
+                replicas=tuple(upstream.name for upstream in config.upstreams),
+                routing=config.routing,
+                breaker=config.breaker,
+                attempts_max=config.attempts_max,
+                random=random.Random(seed),  # noqa: S311 -- routing, not secrets
+            ),
+            [Target(upstream) for upstream in config.upstreams],
+            request_log,
+            self.metrics,
+            on_ledger_failure=config.on_ledger_failure,
+        )
+        self._app = App(config, self._driver, RequestIds(index))
+        self._listener = HttpListener(
+            config.server,
+            self._app.handle,
+            error_body=error_body,
+            refused=self._app.refused,
+        )
+        self._drained = asyncio.Event()
+
+    async def run(self, sock: socket.socket) -> None:
+        """Serve; returns when drained."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._drain)
+        # Ctrl-C reaches the whole process group; the supervisor decides what it means.
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+        self._driver.start()
+        await self._listener.start(sock, _tls(self._config))
+        self._channel.send(Ready(pid=os.getpid()))
+        tasks = [loop.create_task(self._obey()), loop.create_task(self._report())]
+        try:
+            await self._drained.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._channel.send(self._snapshot())
+            await self._listener.stop()
+            self._driver.stop()
+            self._channel.close()
+
+    async def _obey(self) -> None:
+        while (message := await self._channel.receive()) is not None:
+            if isinstance(message, Deliver):
+                now_s = time.monotonic()
+                for event in message.events:
+                    self._observe(event, now_s)
+            elif isinstance(message, Drain):
+                self._drain()
+        self._drain()  # the supervisor is gone: nobody would start us again
+
+    def _observe(self, event: Event, now_s: float) -> None:
+        try:
+            self._driver.handle(event, now_s)
+        except Exception:
+            # Requests go on with what is known; a worker that is deaf to all later events is worse.
+            _log.exception("an event could not be handled: %r", event)
+
+    def _drain(self) -> None:
+        if not self._app.draining:
+            self._app.draining = True
+            self._listener.drain()
+            self._drain_task = asyncio.get_running_loop().create_task(self._wait_drained())
+
+    async def _wait_drained(self) -> None:
+        driver, listener = self._driver, self._listener
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.server.drain_timeout_s):
+                await driver.wait_idle()
+        if driver.exchanges:
+            _log.warning("%d requests were cut by the drain timeout", len(driver.exchanges))
+        # What was answered last is still on its way out of the sockets' buffers.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await listener.wait_closed()
+        self._drained.set()
+
+    async def _report(self) -> None:
+        while True:
+            self._channel.send(self._snapshot())
+            await asyncio.sleep(_REPORT_S)
+
+    def _snapshot(self) -> Report:
+        metrics, driver = self.metrics, self._driver
+        states = driver.controller.replica_states()
+        metrics.connections.set(len(self._listener.connections))
+        metrics.in_flight.set(len(driver.exchanges))
+        metrics.draining.set(int(self._app.draining))
+        for state in states:
+            metrics.replica_in_flight.set(state.in_flight, (state.name,))
+        driver.snapshot_ledger()
+        return Report(
+            pid=os.getpid(),
+            at_s=time.monotonic(),
+            connections=len(self._listener.connections),
+            in_flight=len(driver.exchanges),
+            draining=self._app.draining,
+            ledger_ok=driver.ledger_ok,
+            families=metrics.snapshot(),
+            replicas=[
+                ReplicaStatus(
+                    name=state.name,
+                    state=state.state,
+                    models=tuple(state.models),
+                    in_flight=state.in_flight,
+                    reason=state.reason,
+                )
+                for state in states
+            ],
+        )
+
+
+async def run_worker(
+    control: socket.socket,
+    listening: socket.socket,
+    index: int,
+    open_log: Callable[[GatewayConfig], RequestLog],
+) -> None:
+    """Run a worker on inherited sockets; the configuration comes as the first message."""
+    channel: Channel[ToWorker] = await Channel.open(control, ToWorker)
+    first = await channel.receive()
+    if not isinstance(first, Configure):
+        return
+    _raise_file_limit()
+    request_log = open_log(first.config)
+    worker = Worker(
+        first.config,
+        index=index,
+        seed=int.from_bytes(os.urandom(8)),
+        request_log=request_log,
+        channel=channel,
+    )
+    # Start-up's objects live for ever; and what a request allocates is freed by reference counts,
+    # so that full collections, which would show in the tail latency, can be rare.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    await worker.run(listening)
+
+
+def _tls(config: GatewayConfig) -> ssl.SSLContext | None:
+    if config.server.tls_cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(config.server.tls_cert, config.server.tls_key)
+    return context
+
+
+def _raise_file_limit() -> None:
+    """Every connection is a file: use all that the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,150 @@
+"""A pool of connections to one engine: kept alive, bounded, one retry on a stale one."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from urllib.parse import urlsplit
+
+from mileage.wire.upstream import PooledSink, UpstreamConnection
+
+__all__ = ["UpstreamPool"]
+
+_SWEEP_S = 0.5
+_KEEP_ALIVE_S = 4.0
+"""An idle connection is closed after this: uvicorn, under vLLM and others, does so after 5 s, and
+it is better to be first than to write into a closed connection."""
+
+
+class _Connecting:
+    """Stands for the connection of a request while that is being made."""
+
+    __slots__ = ("task",)
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+
+    def pause(self) -> None:
+        """Nothing is read yet."""
+
+    def resume(self) -> None:
+        """Nothing is read yet."""
+
+    def abort(self) -> None:
+        """Do not send the request after all."""
+        if self.task is not None:
+            self.task.cancel()
+
+
+class UpstreamPool:
+    """Connections to the engine at `url` (http://host:port/prefix or https://...).
+
+    `prefix` is the url's path, to be put before each request's own; `authority` is for the Host
+    header.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections_max: int,
+        connect_timeout_s: float,
+        response_timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self.prefix = parts.path.rstrip("/").encode()
+        self.authority = parts.netloc.rpartition("@")[2].encode()
+        self.response_timeout_s = response_timeout_s
+        self._host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._connections_max = connections_max
+        self._connect_timeout_s = connect_timeout_s
+        self._idle: dict[UpstreamConnection, float] = {}  # since when; the newest is last
+        self._open: set[UpstreamConnection] = set()
+        self._connecting = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to watch deadlines; needs a running loop."""
+        self._sweep(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Close all connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in tuple(self._open):
+            connection.abort()
+
+    def send(self, request: bytes, sink: PooledSink, now_s: float) -> None:
+        """Send a whole request on an idle connection, else on a new one.
+
+        The sink's `upstream` is set to what carries the request; a failure comes to the sink, from
+        the event loop and never from inside this call.
+        """
+        idle = self._idle
+        while idle:
+            connection, _ = idle.popitem()
+            if connection.open:
+                sink.upstream = connection
+                connection.send(request, sink, now_s)
+                return
+        self.send_fresh(request, sink)
+
+    def send_fresh(self, request: bytes, sink: PooledSink) -> None:
+        """Send a whole request on a new connection."""
+        connecting = _Connecting()
+        sink.upstream = connecting
+        loop = asyncio.get_running_loop()
+        if len(self._open) + self._connecting >= self._connections_max:
+            message = f"all {self._connections_max} connections are in use"
+            loop.call_soon(sink.answer_broken, "connect", message)
+            return
+        self._connecting += 1
+        connecting.task = loop.create_task(self._connect(request, sink))
+
+    async def _connect(self, request: bytes, sink: PooledSink) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: UpstreamConnection(self), self._host, self._port, ssl=self._tls
+                )
+        except TimeoutError:
+            sink.answer_broken("connect", f"no connection within {self._connect_timeout_s:g} s")
+            return
+        except OSError as error:
+            sink.answer_broken("connect", f"no connection: {error.strerror or error}")
+            return
+        finally:
+            self._connecting -= 1
+        self._open.add(connection)
+        if connection.open:
+            sink.upstream = connection
+            connection.send(request, sink, time.monotonic())
+        else:
+            self._open.discard(connection)
+            sink.answer_broken("connect", "the connection was closed at once")
+
+    # --- told by the connections --------------------------------------------------------------
+
+    def idle(self, connection: UpstreamConnection) -> None:
+        """The connection's answer is complete: it can carry another request."""
+        self._idle[connection] = time.monotonic()
+
+    def lost(self, connection: UpstreamConnection) -> None:
+        """The connection is gone."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_s = time.monotonic()
+        for connection in [c for c in self._open if c.deadline_s <= now_s]:
+            connection.expire()
+        for connection in [c for c, s in self._idle.items() if now_s - s > _KEEP_ALIVE_S]:
+            del self._idle[connection]
+            connection.close()
+        self._timer = loop.call_later(_SWEEP_S, self._sweep, loop)

@@ -1,0 +1,176 @@
+"""Fleet: what the admin plane sees of the workers and replicas, and what it may ask of them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from mileage.core.replica import ReplicaView
+from mileage.gateway.messages import Report
+from mileage.measure.metrics import FamilySnapshot, HistogramValue, merge
+
+__all__ = ["Fleet", "FleetState", "LedgerStatus", "ReplicaHealth"]
+
+_OTHER = "other"
+
+
+class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica as the supervisor's poller sees it.
+
+    `up` is None until the first check has ended. `url` carries no credentials. `checked_s` is
+    monotonic. For people: `reason` says why the replica is not up, `observation_error` why it is
+    not observed.
+    """
+
+    name: str
+    kind: str
+    url: str | None = None
+    enabled: bool = True
+    up: bool | None = None
+    models: tuple[str, ...] = ()
+    reason: str | None = None
+    checked_s: float | None = None
+    version: str | None = None
+    observation_error: str | None = None
+
+
+class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The feeder that moves request records from the log into the store.
+
+    `lag_bytes` is log that is not stored yet. Totals are since the start: `rows_total` records
+    stored, `lost_total` of them requests whose worker died, `damaged_total` places of the log that
+    cannot be read. None is unknown.
+    """
+
+    ok: bool
+    error: str | None = None
+    lag_bytes: int | None = None
+    rows_total: int | None = None
+    lost_total: int | None = None
+    damaged_total: int | None = None
+
+
+class Fleet(Protocol):
+    """What the supervisor gives the admin plane; every method returns at once."""
+
+    def reports(self) -> list[Report]:
+        """The latest report of every live worker."""
+        ...
+
+    def families(self) -> list[FamilySnapshot]:
+        """Metric families over all workers, also those that are gone."""
+        ...
+
+    def views(self) -> list[ReplicaView]:
+        """The latest observation of every replica that was ever observed."""
+        ...
+
+    def replica_health(self) -> list[ReplicaHealth]:
+        """Every configured replica, in the order of the configuration."""
+        ...
+
+    def ledger_status(self) -> LedgerStatus | None:
+        """None where no ledger is configured."""
+        ...
+
+    def engine_pids(self) -> list[int]:
+        """Processes of embedded engines."""
+        ...
+
+    def config_public(self) -> dict[str, Any]:
+        """The configuration without any secret, ready for JSON."""
+        ...
+
+    def drain(self) -> None:
+        """Finish what is in flight, refuse what is new, then exit. Asking twice changes nothing."""
+        ...
+
+    def set_replica(self, name: str, enabled: bool) -> bool:
+        """Use the replica, or leave it alone; False where no replica has this name."""
+        ...
+
+
+class FleetState:
+    """Latest reports, observations and health by name, and totals that outlive their worker.
+
+    A worker that dies takes its counters along; without what it had counted the fleet's totals
+    would fall and every rate over them would be wrong. So `worker_gone` keeps the counters and
+    histograms of its last report. `series_max` bounds what is kept per family: past it, further
+    label values are added to `other`.
+    """
+
+    def __init__(self, *, series_max: int = 2000) -> None:
+        self._series_max = series_max
+        self._reports: dict[int, Report] = {}
+        self._retired: list[FamilySnapshot] = []
+        self._views: dict[str, ReplicaView] = {}
+        self._health: dict[str, ReplicaHealth] = {}
+        self._families: list[FamilySnapshot] | None = None
+
+    def report(self, report: Report) -> None:
+        """Take a live worker's report."""
+        self._reports[report.pid] = report
+        self._families = None
+
+    def worker_gone(self, pid: int) -> None:
+        """Keep what the worker had counted.
+
+        To be called after the last message of its connection: a report that comes later is taken
+        for a new worker with the same pid.
+        """
+        report = self._reports.pop(pid, None)
+        if report is None:
+            return
+        lasting = [family for family in report.families if family.kind != "gauge"]
+        self._retired = [
+            _bounded(family, self._series_max) for family in merge([*self._retired, *lasting])
+        ]
+        self._families = None
+
+    def view(self, view: ReplicaView) -> None:
+        """Take an observation; an older one than is known is ignored."""
+        known = self._views.get(view.replica)
+        if known is None or known.observed_s <= view.observed_s:
+            self._views[view.replica] = view
+
+    def health(self, health: ReplicaHealth) -> None:
+        """Take a replica's health."""
+        self._health[health.name] = health
+
+    def forget_replica(self, name: str) -> None:
+        """Drop a replica that is no longer configured."""
+        self._views.pop(name, None)
+        self._health.pop(name, None)
+
+    def reports(self) -> list[Report]:
+        """The latest report of every live worker."""
+        return list(self._reports.values())
+
+    def views(self) -> list[ReplicaView]:
+        """The latest observation of every replica."""
+        return list(self._views.values())
+
+    def replica_health(self) -> list[ReplicaHealth]:
+        """The latest health of every replica, in the order they were first told."""
+        return list(self._health.values())
+
+    def families(self) -> list[FamilySnapshot]:
+        """Families over live and gone workers; not to be changed by the caller."""
+        if self._families is None:
+            live = [family for report in self._reports.values() for family in report.families]
+            self._families = merge([*self._retired, *live])
+        return self._families
+
+
+def _bounded(family: FamilySnapshot, series_max: int) -> FamilySnapshot:
+    """Fold the series past the bound, in order of appearance, into `other`."""
+    other = (_OTHER,) * len(family.labels)
+    for labels in [key for key in family.numbers if key != other][series_max:]:
+        family.numbers[other] = family.numbers.get(other, 0) + family.numbers.pop(labels)
+    for labels in [key for key in family.histograms if key != other][series_max:]:
+        value = family.histograms.pop(labels)
+        total = family.histograms.setdefault(other, HistogramValue([0] * len(value.counts)))
+        total.counts = [a + b for a, b in zip(total.counts, value.counts, strict=True)]
+        total.sum += value.sum
+    return family

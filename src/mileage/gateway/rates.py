@@ -1,0 +1,174 @@
+"""Rates and quantiles over the last seconds, from the cumulative reports of several workers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from mileage.gateway.messages import Report
+from mileage.measure.metrics import FamilySnapshot
+
+__all__ = ["QUANTILES", "Key", "WorkerRates"]
+
+Key: TypeAlias = tuple[str, str | None]
+"""A series: its name and its label value, or None where it has no label."""
+
+
+RATE_WINDOW_S = 5.0
+QUANTILE_WINDOW_S = 10.0
+REPORT_AGE_MAX_S = 5.0
+"""A worker that has not reported for longer counts for nothing until it does."""
+QUANTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+
+_SLACK_S = 0.5
+"""Reports come about once a second: one that is a little older than the window still opens it."""
+
+_REQUESTS = "mileage_requests_total"
+"""The one counter of which no series means none: an engine may never tell tokens or cache hits."""
+
+_COUNTERS: dict[str, tuple[str, str | None]] = {
+    _REQUESTS: ("requests_per_s", "outcome"),
+    "mileage_prompt_tokens_total": ("prompt_tokens_per_s", None),
+    "mileage_cached_tokens_total": ("cached_tokens_per_s", None),
+    "mileage_output_tokens_total": ("output_tokens_per_s", None),
+    "mileage_upstream_failures_total": ("upstream_failures_per_s", "replica"),
+}
+"""Family -> the series' name and the label that it is split by."""
+_HISTOGRAMS = {
+    "mileage_time_to_first_token_seconds": "ttft_s",
+    "mileage_inter_token_latency_seconds": "itl_s",
+}
+
+
+class _Totals(msgspec.Struct, frozen=True):
+    """What one report had counted, without the labels that no series is split by."""
+
+    at_s: float
+    numbers: dict[Key, float]
+    counts: dict[str, list[int]]
+
+
+class WorkerRates:
+    """Differences of each worker's totals over the time between its own reports, added up.
+
+    The reports' own times are used because reports and samples drift against each other: by the
+    sampler's clock a second would hold no report, and the next one two. A worker's first report is
+    its baseline, so nothing is counted that happened before it was seen.
+    """
+
+    def __init__(self) -> None:
+        self.bounds: dict[str, tuple[float, ...]] = {}
+        """Histogram bounds by series name."""
+        self._workers: dict[int, deque[_Totals]] = {}
+        self._now_s = 0.0
+
+    def update(self, reports: Sequence[Report], now_s: float) -> dict[str, list[int]]:
+        """Take the latest reports; return what the histograms gained since the last update."""
+        self._now_s = now_s
+        for pid in self._workers.keys() - {report.pid for report in reports}:
+            del self._workers[pid]
+        gained: dict[str, list[int]] = {}
+        for report in reports:
+            history = self._workers.setdefault(report.pid, deque())
+            if history and history[-1].at_s >= report.at_s:
+                continue
+            totals = self._totals(report)
+            if history and _fell(history[-1], totals):
+                history.clear()  # another process with the pid of one that died unseen
+            if history:
+                _add(gained, _difference(history[-1].counts, totals.counts))
+            history.append(totals)
+            oldest_s = report.at_s - QUANTILE_WINDOW_S - _SLACK_S
+            while len(history) > 2 and history[0].at_s < oldest_s:
+                history.popleft()
+        return gained
+
+    @staticmethod
+    def is_fresh(report: Report, now_s: float) -> bool:
+        """The report is recent enough to speak for its worker."""
+        return now_s - report.at_s <= REPORT_AGE_MAX_S
+
+    def rates(self) -> dict[Key, float]:
+        """Per second, by series and label; what no worker has ever counted is absent."""
+        found: dict[Key, float] = {}
+        for history in self._fresh():
+            newest = history[-1]
+            oldest = _open(history, RATE_WINDOW_S)
+            elapsed_s = newest.at_s - oldest.at_s
+            for key, total in newest.numbers.items():
+                gained = max(0.0, total - oldest.numbers.get(key, 0.0))
+                found[key] = found.get(key, 0.0) + gained / elapsed_s
+        return found
+
+    def window_counts(self) -> dict[str, list[int]]:
+        """Histogram counts of the last ten seconds, not cumulative, by series."""
+        found: dict[str, list[int]] = {}
+        for history in self._fresh():
+            oldest = _open(history, QUANTILE_WINDOW_S)
+            _add(found, _difference(oldest.counts, history[-1].counts))
+        return found
+
+    def _fresh(self) -> list[deque[_Totals]]:
+        return [
+            history
+            for history in self._workers.values()
+            if len(history) > 1 and self._now_s - history[-1].at_s <= REPORT_AGE_MAX_S
+        ]
+
+    def _totals(self, report: Report) -> _Totals:
+        numbers: dict[Key, float] = {}
+        counts: dict[str, list[int]] = {}
+        for family in report.families:
+            if family.name in _COUNTERS:
+                _count(numbers, family)
+            elif family.name in _HISTOGRAMS:
+                name = _HISTOGRAMS[family.name]
+                self.bounds[name] = family.bounds
+                counts[name] = [0] * (len(family.bounds) + 1)
+                for value in family.histograms.values():
+                    _add(counts, {name: value.counts})
+        return _Totals(report.at_s, numbers, counts)
+
+
+def _count(numbers: dict[Key, float], family: FamilySnapshot) -> None:
+    name, label = _COUNTERS[family.name]
+    if not family.numbers and family.name != _REQUESTS:
+        return
+    numbers[name, None] = sum(family.numbers.values())
+    if label in family.labels:
+        position = family.labels.index(label)
+        for labels, number in family.numbers.items():
+            key = (name, labels[position])
+            numbers[key] = numbers.get(key, 0.0) + number
+
+
+def _open(history: deque[_Totals], window_s: float) -> _Totals:
+    """The oldest totals inside the window; the last but one where reports come more seldom."""
+    start_s = history[-1].at_s - window_s - _SLACK_S
+    inside = next(totals for totals in history if totals.at_s >= start_s)
+    return inside if inside is not history[-1] else history[-2]
+
+
+def _fell(before: _Totals, after: _Totals) -> bool:
+    return any(after.numbers.get(key, 0.0) < number for key, number in before.numbers.items())
+
+
+def _difference(
+    before: Mapping[str, list[int]], after: Mapping[str, list[int]]
+) -> dict[str, list[int]]:
+    gained: dict[str, list[int]] = {}
+    for name, counts in after.items():
+        base = before.get(name) or [0] * len(counts)
+        gained[name] = [max(0, a - b) for a, b in zip(counts, base, strict=True)]
+    return gained
+
+
+def _add(totals: dict[str, list[int]], counts: Mapping[str, list[int]]) -> None:
+    for name, more in counts.items():
+        known = totals.get(name)
+        totals[name] = (
+            list(more) if known is None else [a + b for a, b in zip(known, more, strict=True)]
+        )

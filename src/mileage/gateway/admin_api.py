@@ -1,0 +1,105 @@
+"""Control API: the gateway's state as JSON, and the few things one may change."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mileage.gateway.admin_responses import error, json
+from mileage.gateway.admin_status import Status
+from mileage.gateway.fleet import Fleet
+from mileage.gateway.series import LEVELS, SeriesStore
+
+__all__ = ["ControlApi", "Plane"]
+
+_LOG = logging.getLogger(__name__)
+_WINDOW_MAX_S = max(step_s * points for step_s, points in LEVELS)
+
+
+class Plane(Protocol):
+    """What the API needs of the application around it."""
+
+    series: SeriesStore
+
+    def status(self) -> Status:
+        """The state of the gateway now."""
+        ...
+
+    def utc_offset_s(self) -> float:
+        """UTC minus monotonic time."""
+        ...
+
+    def drain(self) -> None:
+        """Ask the fleet to drain."""
+        ...
+
+
+class ControlApi:
+    """Routes below /api/v1; who may call them is decided before."""
+
+    def __init__(self, fleet: Fleet, plane: Plane) -> None:
+        self._fleet, self._plane = fleet, plane
+
+    def routes(self) -> list[Route]:
+        """The routes, for the application's router."""
+        get, post = ["GET"], ["POST"]
+        return [
+            Route("/api/v1/status", self._status, methods=get),
+            Route("/api/v1/config", self._config, methods=get),
+            Route("/api/v1/replicas", self._replicas, methods=get),
+            Route("/api/v1/series", self._series, methods=get),
+            Route("/api/v1/drain", self._drain, methods=post),
+            # A name may hold a slash, so it is all between the two fixed parts.
+            Route("/api/v1/replicas/{name:path}/enable", self._enable, methods=post),
+            Route("/api/v1/replicas/{name:path}/disable", self._disable, methods=post),
+        ]
+
+    async def _status(self, request: Request) -> Response:
+        return json(self._plane.status())
+
+    async def _config(self, request: Request) -> Response:
+        return json(self._fleet.config_public())
+
+    async def _replicas(self, request: Request) -> Response:
+        return json({"replicas": self._plane.status().replicas})
+
+    async def _series(self, request: Request) -> Response:
+        query = request.query_params
+        window_s = _whole_seconds(query.get("window_s", "300"))
+        if window_s is None:
+            message = f"window_s must be a whole number of seconds, 1..{_WINDOW_MAX_S}."
+            return error(400, message, code="invalid_value", param="window_s")
+        step_s = _whole_seconds(query["step_s"]) if "step_s" in query else None
+        steps = [step for step, _ in LEVELS]
+        if "step_s" in query and step_s not in steps:
+            message = f"step_s must be one of {', '.join(map(str, steps))}."
+            return error(400, message, code="invalid_value", param="step_s")
+        return json(self._plane.series.read(window_s, self._plane.utc_offset_s(), step_s=step_s))
+
+    async def _drain(self, request: Request) -> Response:
+        _LOG.warning("admin plane: drain asked for")
+        self._plane.drain()
+        return json({"draining": True}, 202)
+
+    async def _enable(self, request: Request) -> Response:
+        return self._set(request.path_params["name"], enabled=True)
+
+    async def _disable(self, request: Request) -> Response:
+        return self._set(request.path_params["name"], enabled=False)
+
+    def _set(self, name: str, *, enabled: bool) -> Response:
+        if not self._fleet.set_replica(name, enabled):
+            return error(404, "No replica has this name.", code="replica_not_found", param="name")
+        _LOG.warning("admin plane: replica %r %s", name, "enabled" if enabled else "disabled")
+        return json({"name": name, "enabled": enabled})
+
+
+def _whole_seconds(text: str) -> int | None:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        return None
+    seconds = int(text)
+    return seconds if 1 <= seconds <= _WINDOW_MAX_S else None

@@ -8,7 +8,7 @@ import ssl
 import struct
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TypeAlias, cast
+from typing import Self, TypeAlias, cast
 
 import msgspec
 
@@ -76,7 +76,7 @@ class LoopbackServer:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def __aenter__(self) -> LoopbackServer:
+    async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self), "127.0.0.1", 0, ssl=self._context

@@ -5,7 +5,7 @@
     ├── EngineError(engine, message)           an engine, or the way to it, failed
     │   ├── FetchError(url, kind, message)     a control request got no answer (wire.fetch)
     │   └── ModelFileError(path, message)      a model file is missing, damaged or no GGUF
-    ├── LedgerError(path, message)             the request log or its store cannot be read or written
+    ├── LedgerError(path, message)             the request log or store cannot be read or written
     └── TraceError(path, line, message)        a trace or log file has a bad record
 
 A refusal of a request is not an error but a value: see `mileage.core.actions.Reject`.

@@ -12,7 +12,8 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Ratios are in 0..1. Totals are the engine's own counters since its start: a consumer takes
     differences and treats a decrease as a restart. `observed_s` is on the monotonic clock that the
-    policies' `now_s` comes from.
+    policies' `now_s` comes from. `prefix_cache_hit_ratio` is the engine's own figure, over a period
+    of its choice, for engines that do not count: where the two totals are known, use those.
     """
 
     replica: str
@@ -24,6 +25,7 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kv_tokens_max: int | None = None
     prefix_cache_hit_tokens_total: float | None = None
     prefix_cache_query_tokens_total: float | None = None
+    prefix_cache_hit_ratio: float | None = None
     preemptions_total: float | None = None
     prompt_tokens_total: float | None = None
     output_tokens_total: float | None = None

@@ -1,0 +1,49 @@
+"""The model list of an engine: the answer of /v1/models, validated and bounded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from mileage.core.errors import EngineError
+
+__all__ = ["parse_models"]
+
+MODELS_MAX = 10_000
+NAME_CHARS_MAX = 512
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+
+
+class _Model(msgspec.Struct):
+    id: _Name
+
+
+_Models = Annotated[list[_Model], msgspec.Meta(max_length=MODELS_MAX)]
+
+
+class _List(msgspec.Struct):
+    data: _Models | None
+
+
+_DECODER = msgspec.json.Decoder(_List | _Models)  # some servers answer with the bare list
+
+
+def parse_models(engine: str, body: bytes) -> tuple[str, ...]:
+    """Model names, in the engine's order, each once; `{"data": null}` is an empty list.
+
+    Raises EngineError for a body that is no such list, has more than 10,000 models, or a name that
+    is empty, longer than 512 characters or has a control character: one bad entry fails the list,
+    because a name that is wrong here would be offered to clients.
+    """
+    try:
+        answer = _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise EngineError(engine, f"no usable model list: {error}") from error
+    models = answer.data if isinstance(answer, _List) else answer
+    names = tuple(dict.fromkeys(model.id for model in models or ()))
+    for name in names:
+        if not name.isprintable():
+            raise EngineError(engine, f"no usable model list: unprintable name {name[:50]!r}")
+    return names

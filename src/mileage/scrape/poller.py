@@ -1,0 +1,81 @@
+"""Poller: health checks, model lists and metrics of all replicas, told as core events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from random import Random
+
+from mileage.core.errors import ConfigError
+from mileage.core.events import Event, ReplicaDown, ReplicaUp
+from mileage.scrape.target import PollStatus, PollTarget
+from mileage.scrape.watch import Watch
+from mileage.wire.fetch import Fetch, fetch
+
+__all__ = ["Poller"]
+
+
+class Poller:
+    """Watches replicas and calls `emit` with ReplicaUp, ReplicaDown and Observed.
+
+    ReplicaUp comes when a replica is healthy after it was not, and when its models change;
+    ReplicaDown once each time it goes down (also where it never was up). A replica is asked for its
+    metrics only while it is up; that they fail makes no replica go down. One without metrics is
+    asked less and less often, at last every minute. `clock` is monotonic, in seconds; `emit` must
+    not block. No error of one replica ends the watching of it or of another.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[PollTarget] = (),
+        *,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        rng: Random,
+        fetch: Fetch = fetch,
+    ) -> None:
+        self._emit, self._clock, self._rng, self._fetch = emit, clock, rng, fetch
+        self._running = False
+        self._watches: dict[str, Watch] = {}
+        for target in targets:
+            self.add(target)
+
+    async def start(self) -> None:
+        """Begin: the first checks are made at once."""
+        assert not self._running
+        self._running = True
+        for watch in self._watches.values():
+            watch.start()
+
+    async def stop(self) -> None:
+        """End all watching; emits nothing. Returns when nothing runs any more."""
+        self._running = False
+        await asyncio.gather(*(watch.stop() for watch in self._watches.values()))
+
+    def add(self, target: PollTarget) -> None:
+        """Watch one more replica. Raises ConfigError for a name that is watched already."""
+        if target.name in self._watches:
+            raise ConfigError("engines.name", target.name, "a name that no other engine has")
+        watch = Watch(target, emit=self._emit, clock=self._clock, rng=self._rng, fetch=self._fetch)
+        self._watches[target.name] = watch
+        if self._running:
+            watch.start()
+
+    async def remove(self, name: str, reason: str = "removed") -> None:
+        """Watch it no more, and tell that it is down unless that is known. KeyError if unknown."""
+        watch = self._watches.pop(name)
+        await watch.stop()
+        if any(isinstance(event, ReplicaUp) for event in watch.events()):
+            self._emit(ReplicaDown(name, reason))
+
+    def check_now(self, name: str) -> None:
+        """Check a replica's health at once: it was just started, say. KeyError if unknown."""
+        self._watches[name].check_now()
+
+    def status(self) -> tuple[PollStatus, ...]:
+        """All replicas, in the order in which they were added."""
+        return tuple(watch.status() for watch in self._watches.values())
+
+    def snapshot(self) -> tuple[Event, ...]:
+        """The events that bring one who heard none of them up to date."""
+        return tuple(event for watch in self._watches.values() for event in watch.events())

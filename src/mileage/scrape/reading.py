@@ -1,0 +1,153 @@
+"""Reading: what one scraped page says about a replica, as a dated ReplicaView."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from mileage.core.replica import ReplicaView
+from mileage.scrape.aliases import ALIASES, NAMES, RATIOS, Figure, KnownKind, Table, detect
+from mileage.scrape.expressions import Expression, finder
+from mileage.scrape.page import Page, Values, possible
+from mileage.scrape.prometheus import Exposition, Sample, parse
+
+__all__ = ["Reading", "read", "view"]
+
+SAMPLES_MAX = 20_000
+"""Series of the alias table on one page; a page with more describes no replica."""
+REQUESTS_MAX = 1e9
+RATIO_MAX = 1 + 1e-6
+"""A full cache may read a rounding error above 1."""
+_REQUESTS: tuple[Figure, ...] = ("running", "waiting", "running_max")
+_WHOLE: tuple[Figure, ...] = (*_REQUESTS, "kv_tokens_max")
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A view and how it came about.
+
+    `kind` is what the page looks like, None where that cannot be told; `figures`, how many of the
+    view's figures are known; `truncated`, that the page was too large to be read (then none is).
+    """
+
+    view: ReplicaView
+    kind: KnownKind | None
+    figures: int
+    lines_bad: int = 0
+    truncated: bool = False
+
+
+def view(kind: str, body: bytes, replica: str, now_s: float) -> ReplicaView:
+    """The view alone: see `read`."""
+    return read(kind, body, replica, now_s).view
+
+
+def read(kind: str, body: bytes, replica: str, now_s: float) -> Reading:
+    """Read a page of an engine of `kind`; of any other kind than the table's, it is detected.
+
+    `body` is Prometheus text, OpenMetrics text or trtllm-serve's JSON. Over data-parallel engines
+    and models, counts add up; a ratio is the mean, weighted by KV capacity where that is known for
+    each. A figure is None where it is missing or any part of it cannot be true. Never raises.
+    """
+    records = _json_records(body)
+    if records is not None:
+        exposition = Exposition(samples=_flatten(records), helps={})
+    else:
+        exposition = parse(body, NAMES, samples_max=SAMPLES_MAX)
+    page = Page(exposition)
+    seen: KnownKind | None = "trtllm" if records is not None else detect(page)
+    known = cast("KnownKind | None", kind if kind in ALIASES else seen)
+    figures: dict[str, float] = {}
+    if known is not None and not exposition.truncated:
+        figures = _figures(ALIASES[known], page)
+    fields: dict[str, Any] = {
+        name: int(value) if name in _WHOLE else value for name, value in figures.items()
+    }
+    return Reading(
+        view=ReplicaView(replica=replica, observed_s=now_s, **fields),
+        kind=seen,
+        figures=len(figures),
+        lines_bad=exposition.lines_bad,
+        truncated=exposition.truncated,
+    )
+
+
+def _figures(table: Table, page: Page) -> dict[str, float]:
+    capacity = _first(table.get("kv_tokens_max", ()), page)
+    figures: dict[str, float] = {}
+    for figure, expressions in table.items():
+        value = _figure(figure, expressions, page, capacity)
+        if value is not None:
+            figures[figure] = value
+    usage = _first(table.get("kv_cache_usage_ratio", ()), page)
+    if len(usage) > 1 and None in map(finder(capacity), usage):
+        figures.pop("kv_tokens_max", None)  # known for some schedulers only: not the whole
+    return figures
+
+
+def _figure(
+    figure: Figure, expressions: tuple[Expression, ...], page: Page, capacity: Values
+) -> float | None:
+    """The value of the first expression that gives a possible one."""
+    for expression in expressions:
+        values = expression.read(page)
+        known = [value for value in values.values() if value is not None]
+        if not known or len(known) < len(values):
+            continue
+        value = _mean(values, capacity) if figure in RATIOS else possible(sum(known))
+        if value is None or (figure in _REQUESTS and value > REQUESTS_MAX):
+            continue
+        if figure in _WHOLE and not value.is_integer():
+            continue
+        return value
+    return None
+
+
+def _mean(values: Values, capacity: Values) -> float | None:
+    """Mean of ratios, weighted where each one's weight is known; None if one is above 1."""
+    ratios = [value for value in values.values() if value is not None]
+    if max(ratios) > RATIO_MAX:
+        return None
+    weights = [weight for weight in map(finder(capacity), values) if weight is not None]
+    if len(weights) < len(ratios) or sum(weights) <= 0:
+        weights = [1.0] * len(ratios)
+    pairs = zip(ratios, weights, strict=True)
+    return min(1.0, sum(ratio * weight for ratio, weight in pairs) / sum(weights))
+
+
+def _first(expressions: tuple[Expression, ...], page: Page) -> Values:
+    """Values per scheduler of the first expression whose series are there."""
+    return next((values for e in expressions if (values := e.read(page))), {})
+
+
+def _json_records(body: bytes) -> list[Any] | None:
+    """The records of trtllm-serve's JSON page; None where the body is no JSON."""
+    if body[:100].lstrip()[:1] not in (b"[", b"{"):
+        return None
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return decoded if isinstance(decoded, list) else [decoded]
+
+
+def _flatten(records: list[Any]) -> tuple[Sample, ...]:
+    """The numbers of the newest record as samples, named by their path."""
+    newest = records[-1] if records else None
+    if not isinstance(newest, Mapping):
+        return ()
+    samples: list[Sample] = []
+    for key, value in newest.items():
+        inner = value.items() if isinstance(value, Mapping) else ()
+        for name, number in ((key, value), *((f"{key}.{k}", v) for k, v in inner)):
+            if name in NAMES and isinstance(number, int | float) and not isinstance(number, bool):
+                samples.append(Sample(name, {}, _as_float(number)))
+    return tuple(samples)
+
+
+def _as_float(number: float) -> float | None:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of hundreds of digits
+        return None

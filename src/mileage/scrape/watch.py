@@ -1,0 +1,183 @@
+"""Watch: the health checks and scrapes of one replica, told as core events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from mileage.core.errors import EngineError
+from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
+from mileage.core.replica import ReplicaView
+from mileage.scrape.health import Health
+from mileage.scrape.inquiry import Inquiry, NoMetricsError
+from mileage.scrape.target import PollStatus, PollTarget
+from mileage.wire.fetch import Fetch, FetchError
+from mileage.wire.url import display_url
+
+__all__ = ["Watch"]
+
+BACKOFF_MAX_S = 60.0
+JITTER = 0.1
+"""Every wait is drawn from this share around its length, so that replicas do not march in step."""
+_LOG = logging.getLogger(__name__)
+
+
+class Watch:
+    """Watches one replica until stopped; see `Poller` for what it promises."""
+
+    def __init__(
+        self,
+        target: PollTarget,
+        *,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float],
+        rng: Random,
+        fetch: Fetch,
+    ) -> None:
+        self.target = target
+        self._emit, self._clock, self._rng = emit, clock, rng
+        self._inquiry = Inquiry(target, fetch)
+        self._health = Health(failures_max=target.failures_max, timeouts_max=target.timeouts_max)
+        self._models: tuple[str, ...] | None = None
+        self._said: ReplicaUp | ReplicaDown | None = None
+        self._check_now, self._scrape_now = asyncio.Event(), asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fresh = True
+        self._backoff_s = target.scrape_interval_s
+        self._view: ReplicaView | None = None
+        self._version: str | None = None
+        self._metrics_kind: str | None = None
+        self._checked_s: float | None = None
+        self._health_error: str | None = None
+        self._scrape_error: str | None = None
+        self._checks_failed = self._scrapes = self._scrapes_failed = self._lines_bad = 0
+
+    def start(self) -> None:
+        """Begin; needs a running event loop."""
+        target = self.target
+        steps = [(self._check, self._check_now, target.health_interval_s)]
+        if target.metrics_urls:
+            steps.append((self._scrape, self._scrape_now, target.scrape_interval_s))
+        self._tasks = [asyncio.create_task(self._repeat(*step)) for step in steps]
+
+    async def stop(self) -> None:
+        """End; returns when nothing of it runs any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def check_now(self) -> None:
+        """Do the next health check at once."""
+        self._check_now.set()
+
+    def events(self) -> tuple[Event, ...]:
+        """The events that bring a newcomer up to date."""
+        said: tuple[Event, ...] = () if self._said is None else (self._said,)
+        return said if self._view is None else (*said, Observed(self._view))
+
+    def status(self) -> PollStatus:
+        """What is known now."""
+        target, view = self.target, self._view
+        return PollStatus(
+            name=target.name,
+            kind=target.kind,
+            url=display_url(target.url),
+            state=self._health.state,
+            models=self._models or (),
+            version=self._version,
+            health_error=self._health_error,
+            checked_s=self._checked_s,
+            checks_failed=self._checks_failed,
+            metrics_kind=self._metrics_kind,
+            scrape_age_s=None if view is None else view.age_s(self._clock()),
+            scrapes=self._scrapes,
+            scrapes_failed=self._scrapes_failed,
+            scrape_error=self._scrape_error,
+            lines_bad=self._lines_bad,
+            view=view,
+        )
+
+    async def _repeat(
+        self, step: Callable[[], Awaitable[float]], wake: asyncio.Event, interval_s: float
+    ) -> None:
+        """Run `step` for ever, each time after the wait it asked for, or when woken."""
+        while True:
+            try:
+                wait_s = await step()
+            except Exception:  # a bug, or an `emit` that raised: one replica must not go unwatched
+                _LOG.exception("%s: watching went wrong, and goes on", self.target.name)
+                wait_s = interval_s
+            wait_s *= self._rng.uniform(1 - JITTER, 1 + JITTER)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await wake.wait()
+            except TimeoutError:
+                pass
+            wake.clear()
+
+    async def _check(self) -> float:
+        try:
+            self._models, self._health_error = await self._inquiry.models(self._models)
+        except EngineError as error:
+            self._checks_failed += 1
+            self._health_error = str(error)
+            timed_out = isinstance(error, FetchError) and error.kind == "timeout"
+            if self._health.failed(timed_out=timed_out):
+                self._models = None  # what it serves after a restart is for it to say
+                self._inquiry.forget()
+        else:
+            if self._health.succeeded():
+                self._fresh = True
+                self._scrape_now.set()
+        self._checked_s = self._clock()
+        self._announce()
+        return self.target.health_interval_s
+
+    def _announce(self) -> None:
+        """Say what changed; what could not be said (`emit` raised) is said after the next check."""
+        said, name, state = self._said, self.target.name, self._health.state
+        event: ReplicaUp | ReplicaDown
+        if state == "up":
+            event = ReplicaUp(name, self._models or ())
+            if isinstance(said, ReplicaUp) and set(said.models) == set(event.models):
+                return
+        elif state == "down" and not isinstance(said, ReplicaDown):
+            event = ReplicaDown(name, self._health_error or "unknown")
+        else:
+            return
+        self._emit(event)
+        self._said = event
+
+    async def _scrape(self) -> float:
+        if self._health.state != "up":
+            return BACKOFF_MAX_S  # coming up wakes it
+        interval_s = self.target.scrape_interval_s
+        if self._fresh:
+            self._fresh, self._backoff_s = False, interval_s
+            await self._learn_version()
+        self._scrapes += 1
+        try:
+            reading = await self._inquiry.metrics(self._clock)
+        except EngineError as error:
+            self._scrapes_failed += 1
+            self._scrape_error = str(error)
+            if not isinstance(error, NoMetricsError):
+                return interval_s
+            self._backoff_s = min(2 * self._backoff_s, max(BACKOFF_MAX_S, interval_s))
+            return self._backoff_s
+        self._scrape_error, self._backoff_s = None, interval_s
+        self._metrics_kind = reading.kind
+        self._lines_bad += reading.lines_bad
+        if reading.figures:
+            self._view = reading.view
+            self._emit(Observed(reading.view))
+        return interval_s
+
+    async def _learn_version(self) -> None:
+        try:
+            self._version = await self._inquiry.version()
+        except EngineError:
+            self._version = None

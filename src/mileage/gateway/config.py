@@ -52,7 +52,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             require_range(f"server.{key}", getattr(self, key), 1, 1_000_000)
         require_range("server.header_bytes_max", self.header_bytes_max, 1024, 1 << 20)
         require_range("server.body_bytes_max", self.body_bytes_max, 1024, 1 << 32)
-        require_range("server.buffer_bytes_max", self.buffer_bytes_max, self.body_bytes_max, 1 << 40)
+        held_max = 1 << 40
+        require_range(
+            "server.buffer_bytes_max", self.buffer_bytes_max, self.body_bytes_max, held_max
+        )
         for key in (
             "header_timeout_s",
             "body_timeout_s",
@@ -109,4 +112,3 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerConfig = BreakerConfig()
     attempts_max: int = 3
     on_ledger_failure: Literal["open", "closed"] = "open"
-

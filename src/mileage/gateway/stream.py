@@ -11,9 +11,9 @@ from mileage.wire.sse import EventCutter, events, payload
 
 __all__ = ["StreamMeter"]
 
-_EXACT = 8
-"""Runs of up to this many events are looked at one by one. In a longer run (the engine, or the
-network, was ahead of us) only its first and last half of this: the events in between are tokens,
+_EDGE = 4
+"""Runs of up to twice this many events are looked at one by one. Of a longer run (the engine, or
+the network, was ahead of us) only this many at each end are: the events in between are tokens,
 since what is not a token comes at the beginning or at the end of a stream."""
 
 
@@ -66,12 +66,22 @@ class StreamMeter:
     out. Anything that cannot be decoded is passed on and counted as one token event.
     """
 
-    __slots__ = ("_cutter", "_hide_usage", "_typed", "clock", "events", "failed", "usage")
+    __slots__ = (
+        "_choices_counted",
+        "_cutter",
+        "_hide_usage",
+        "_typed",
+        "clock",
+        "events",
+        "failed",
+        "usage",
+    )
 
     def __init__(self, endpoint: Endpoint, *, hide_usage: bool) -> None:
         self._cutter = EventCutter()
         self._hide_usage = hide_usage
         self._typed = endpoint in ("responses", "messages")
+        self._choices_counted = 0
         self.clock = TokenClock()
         self.events = 0
         """Token events so far."""
@@ -85,37 +95,22 @@ class StreamMeter:
         if not run:
             return b""
         separator = self._cutter.separator
-        count = run.count(separator)
-        if self._typed or count <= _EXACT:
-            head, middle, tail = events(run, separator), b"", []
-        else:
-            half = _EXACT // 2
-            start = end = 0
-            for _ in range(half):
-                start = run.index(separator, start) + len(separator)
-            end = len(run) - len(separator)
-            for _ in range(half):
-                end = run.rindex(separator, 0, end)
-            end += len(separator)
-            head = events(run[:start], separator)
-            middle = run[start:end]
-            tail = events(run[end:], separator)
-        tokens = 0
-        hidden = False
-        for event in (*head, *tail):
-            kind = self._classify(event)
-            tokens += kind == "token"
-            hidden = hidden or kind == "hide"
+        edge = len(run) if self._typed else _EDGE
+        head, middle, tail = events(run, separator, edge)
+        head_kinds = [self._classify(event) for event in head]
+        tail_kinds = [self._classify(event) for event in tail]
+        tokens = head_kinds.count("token") + tail_kinds.count("token")
         if middle:
-            tokens += middle.count(separator) - middle.count(b"\n:") - middle.startswith(b":")
+            # Events begin with their data; comments and blank lines do not.
+            tokens += middle.count(separator + b"data:") + middle.startswith(b"data:")
         if tokens:
             self.events += tokens
             self.clock.add(now_s, tokens)
-        if not hidden:
+        if "hide" not in head_kinds and "hide" not in tail_kinds:
             return run
-        kept = [e for e in head if self._classify(e) != "hide"]
+        kept = [e for e, kind in zip(head, head_kinds, strict=True) if kind != "hide"]
         kept.append(middle)
-        kept += [e for e in tail if self._classify(e) != "hide"]
+        kept += [e for e, kind in zip(tail, tail_kinds, strict=True) if kind != "hide"]
         return b"".join(kept)
 
     def rest(self) -> bytes:
@@ -132,13 +127,7 @@ class StreamMeter:
             found = _event.decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return "token"
-        for usage in (
-            found.usage,
-            found.message and found.message.usage,
-            found.response and found.response.usage,
-        ):
-            if usage:
-                self.usage.take(usage)
+        self._take_usage(found)
         if found.error is not None and bytes(found.error) != b"null":
             self.failed = True
             return "other"
@@ -147,6 +136,21 @@ class StreamMeter:
         if not found.choices:
             return "hide" if found.usage is not None and self._hide_usage else "other"
         return "token" if any(map(_has_output, found.choices)) else "other"
+
+    def _take_usage(self, event: _Event) -> None:
+        usage = self.usage
+        if event.usage is not None:
+            before = usage.output_tokens
+            usage.take(event.usage)
+            if event.choices is not None and not event.choices:
+                # llama.cpp sends one such event per choice (n > 1), each with its own output.
+                if self._choices_counted and before is not None and usage.output_tokens:
+                    usage.output_tokens += before
+                self._choices_counted += 1
+        if event.message is not None and event.message.usage is not None:
+            usage.take(event.message.usage)
+        if event.response is not None and event.response.usage is not None:
+            usage.take(event.response.usage)
 
 
 def _has_output(choice: _Choice) -> bool:

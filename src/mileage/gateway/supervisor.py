@@ -138,16 +138,18 @@ class Supervisor:
         """Wait until all workers have exited, after `drain`."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def stop(self) -> None:
-        """End the workers at once."""
+    def kill(self) -> None:
+        """End the workers at once; what is in flight is found in the log and marked lost."""
         self._draining = True
         for slot in self._slots:
             if slot.process is not None and slot.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     slot.process.kill()
+
+    async def stop(self) -> None:
+        """End the workers that still run, and wait until none does."""
+        self.kill()
         await self.wait()
-        for slot in self._slots:
-            slot.sock.close()
 
     def _send(self, message: msgspec.Struct) -> None:
         for slot in self._slots:
@@ -158,14 +160,14 @@ class Supervisor:
         """Keep one worker running until drained."""
         backoff_s = _BACKOFF_S
         loop = asyncio.get_running_loop()
-        while not self._draining:
+        while True:
             started_s = loop.time()
             try:
                 await self._run(slot)
             except OSError:
                 _log.exception("worker %d could not be started", slot.index)
             if self._draining:
-                break
+                return
             if loop.time() - started_s > 60:
                 backoff_s = _BACKOFF_S
             _log.error("worker %d died; starting it again in %.2g s", slot.index, backoff_s)

@@ -42,9 +42,33 @@ class EventCutter:
         return data[:end]
 
 
-def events(run: bytes, separator: bytes) -> list[bytes]:
-    """The events of a run of whole ones, each with its separator."""
-    return [part + separator for part in run.split(separator) if part]
+def events(run: bytes, separator: bytes, edge: int) -> tuple[list[bytes], bytes, list[bytes]]:
+    """A run of whole events as (the first ones, those in between uncut, the last ones).
+
+    Up to twice `edge` events are all among the first; of more, `edge` are cut off at each end.
+    """
+    first: list[bytes] = []
+    start = 0
+    size = len(separator)
+    for _ in range(2 * edge):
+        end = run.find(separator, start)
+        if end < 0:
+            break
+        end += size
+        first.append(run[start:end])
+        start = end
+    if start == len(run):
+        return first, b"", []
+    last: list[bytes] = []
+    end = len(run)
+    middle = sum(map(len, first[:edge]))
+    for _ in range(edge):
+        begin = run.rfind(separator, middle, end - size) + size
+        if begin < size or begin <= middle:
+            break
+        last.append(run[begin:end])
+        end = begin
+    return first[:edge], run[middle:end], last[::-1]
 
 
 def payload(event: bytes) -> bytes:
@@ -57,6 +81,9 @@ def payload(event: bytes) -> bytes:
 
 def _find_separator(data: bytes) -> bytes:
     """The kind of empty line that comes first; b'' where there is none yet."""
+    carriage_return = data.find(b"\r")
+    if carriage_return < 0:
+        return b"\n\n" if b"\n\n" in data else b""
     found = b""
     first = len(data)
     for separator in (b"\n\n", b"\r\n\r\n", b"\r\r"):

@@ -1,0 +1,178 @@
+"""`mileage serve`: the gateway in front of your engines, or on an engine of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+from rich.console import Console
+
+from mileage.cli.config import Config, load_config
+from mileage.cli.host import Host, Listening
+from mileage.cli.progress import Steps
+from mileage.cli.worker import LOG_FORMAT
+from mileage.core.errors import ConfigError
+from mileage.engines.embedded.resolve import resolve_model
+from mileage.engines.remote import parse_engine
+
+__all__ = ["serve"]
+
+_Path = Path | None
+
+
+def serve(
+    config: Annotated[_Path, typer.Option("--config", help="mileage.toml to read.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to serve on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to serve on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes on the port.")] = None,
+    admin_port: Annotated[int | None, typer.Option(help="Port of the dashboard.")] = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Engine to stand in front of: KIND=URL, KIND one of vllm, sglang, trtllm, triton, "
+            "llamacpp, openai. Repeatable. Without one, the embedded engine serves."
+        ),
+    ] = None,
+    alias: Annotated[
+        list[str] | None, typer.Option(help="NAME=MODEL: another name for a model. Repeatable.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Embedded engine: smollm2, a GGUF file, or hf:OWNER/REPO/FILE.gguf."),
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="Embedded: requests that run at once.")] = None,
+    context_tokens: Annotated[
+        int | None, typer.Option(help="Embedded: context of each slot.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Embedded: CPU threads.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Embedded: convert weights once: as-is, q4_0, q8_0.")
+    ] = None,
+    lora: Annotated[list[str] | None, typer.Option(help="Embedded: adapter. Repeatable.")] = None,
+    ledger_directory: Annotated[
+        str | None, typer.Option(help="Where request records are kept.")
+    ] = None,
+    tls_cert: Annotated[str | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="Private key, PEM.")] = None,
+    allow_no_keys: Annotated[
+        bool, typer.Option("--allow-no-keys", help="Serve other machines without API keys.")
+    ] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="When ready, print one JSON document to stdout.")
+    ] = False,
+) -> None:
+    """Serve the OpenAI API in front of your engines, or on an engine of its own.
+
+    Example: mileage serve --engine vllm=http://10.0.0.5:8000 --port 8080
+    """
+    flags = {
+        "server.host": host,
+        "server.port": port,
+        "server.workers": workers,
+        "server.tls_cert": tls_cert,
+        "server.tls_key": tls_key,
+        "server.allow_no_keys": allow_no_keys or None,
+        "admin.port": admin_port,
+        "embedded.model": model,
+        "embedded.slots": slots,
+        "embedded.context_tokens": context_tokens,
+        "embedded.threads": threads,
+        "embedded.weights": weights,
+        "embedded.lora": lora or None,
+        "ledger.directory": ledger_directory,
+        "engines": [msgspec.to_builtins(parse_engine(text)) for text in engine] if engine else None,
+    }
+    for text in alias or ():
+        name, equals, target = text.partition("=")
+        if not (name and equals and target):
+            raise ConfigError("--alias", text, "NAME=MODEL")
+        flags[f"aliases.{name}"] = target
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise ConfigError("--log-level", log_level, "debug, info, warning or error")
+    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    _serve(load_config(config, flags), as_json=as_json)
+
+
+def _serve(config: Config, *, as_json: bool) -> None:
+    started_s = time.monotonic()
+    _check_exposure(config)
+    console = Console(stderr=True, highlight=False)
+    model_path = None
+    if not config.engines:
+        with Steps(console) as steps:
+            model_path = resolve_model(config.embedded, progress=steps)
+        console.print(f"model    {config.embedded.model}  [dim]{model_path}[/dim]")
+    else:
+        console.print(f"engines  {', '.join(engine.replica for engine in config.engines)}")
+
+    def ready(listening: Listening) -> None:
+        if as_json:
+            typer.echo(msgspec.json.encode(listening).decode())
+        _show(console, config, listening, time.monotonic() - started_s)
+
+    uvloop.run(_run(config, model_path, ready, console))
+
+
+async def _run(
+    config: Config,
+    model_path: Path | None,
+    ready: Callable[[Listening], None],
+    console: Console,
+) -> None:
+    host = Host(config, model_path)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        console.print("stopping: requests in flight are finished; once more to stop at once")
+        host.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await host.run(ready)
+
+
+def _check_exposure(config: Config) -> None:
+    """Refuse to serve other machines without keys, unless told so."""
+    server = config.server
+    if config.key_hashes or server.allow_no_keys or _is_loopback(server.host):
+        return
+    raise ConfigError(
+        "server.host",
+        server.host,
+        "a loopback address, or tenants with keys (mileage keys create), or allow_no_keys = true",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _show(console: Console, config: Config, listening: Listening, took_s: float) -> None:
+    """Where it is and how to try it."""
+    console.print(f"API      [bold]{listening.url}[/bold]  [dim]ready in {took_s:.1f} s[/dim]")
+    if listening.dashboard is not None:
+        console.print(f"admin    {listening.dashboard}", soft_wrap=True)
+    console.print(f"ledger   [dim]{listening.ledger}[/dim]", soft_wrap=True)
+    model = listening.models[0] if listening.models else "MODEL"
+    key = ' -H "Authorization: Bearer $KEY"' if config.key_hashes else ""
+    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+    console.print(
+        f"try      curl {listening.url}/chat/completions{key} "
+        f"-H 'Content-Type: application/json' -d '{body}'",
+        soft_wrap=True,
+        markup=False,
+    )

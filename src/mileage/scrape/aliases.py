@@ -169,7 +169,7 @@ _TRITON: Table = {
     "output_tokens_total": _VLLM["output_tokens_total"],
 }
 
-# llama.cpp counts prompt tokens without the cached ones, and those only since 2026.
+# llama.cpp counts prompt tokens without the cached ones, and those in recent builds only.
 _LLAMACPP_PROMPT = Binary(
     Series("llamacpp:prompt_tokens_total"), "+", Series("llamacpp:prompt_tokens_cached_total")
 )

@@ -1,0 +1,1 @@
+"""What the benchmarks share: payloads, processes, load clients and statistics."""

@@ -18,7 +18,7 @@ from mileage.policy.breaker import BreakerConfig
 from mileage.policy.routing import RoutingConfig
 from mileage.storage.config import LedgerConfig
 
-__all__ = ["Config", "load_config", "state_directory"]
+__all__ = ["Config", "ledger_directory", "load_config", "state_directory"]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,6 +85,13 @@ def state_directory(environ: Mapping[str, str] | None = None) -> Path:
     environ = os.environ if environ is None else environ
     base = environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "mileage"
+
+
+def ledger_directory(config: LedgerConfig) -> Path:
+    """Where the request records are: as configured, else below the state directory."""
+    if config.directory is None:
+        return state_directory() / "ledger"
+    return Path(config.directory).expanduser()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mileage.cli.config import Config, state_directory
+from mileage.cli.config import Config, ledger_directory, state_directory
 from mileage.cli.worker import command
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
 from mileage.dashboard.assets import load_assets
@@ -63,8 +63,7 @@ class Host(FleetState):
         self._config = config
         self._model_path = model_path
         self._state_directory = state_directory()
-        ledger = config.ledger.directory
-        self._ledger = Path(ledger).expanduser() if ledger else self._state_directory / "ledger"
+        self._ledger = ledger_directory(config.ledger)
         self._disabled: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._stop_asked = asyncio.Event()

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mileage.cli.config import load_config, state_directory
+from mileage.cli.config import ledger_directory, load_config
 from mileage.core.errors import ConfigError
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter
@@ -82,8 +82,7 @@ def requests(
 
 def _directory(config: Path | None, ledger: Path | None) -> Path:
     flags = {"ledger.directory": None if ledger is None else str(ledger)}
-    configured = load_config(config, flags).ledger.directory
-    directory = state_directory() if configured is None else Path(configured)
+    directory = ledger_directory(load_config(config, flags).ledger)
     if not (directory / DATABASE_NAME).exists():
         raise ConfigError("--ledger", str(directory), f"a directory with a {DATABASE_NAME}")
     return directory

@@ -15,7 +15,7 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where request records go and what happens when they cannot be written."""
 
     directory: str | None = None
-    """None: $XDG_STATE_HOME/mileage, else ~/.local/state/mileage."""
+    """None: $XDG_STATE_HOME/mileage/ledger, else ~/.local/state/mileage/ledger."""
     on_failure: Literal["open", "closed"] = "open"
     """open: requests go on without a record, counted; closed: they are refused with 503."""
     segment_bytes_max: int = 64 * 1024 * 1024

@@ -45,7 +45,11 @@ _VLLM: Table = {
         Series("vllm:kv_cache_usage_perc"),
         Series("vllm:gpu_cache_usage_perc"),
     ),
-    "kv_tokens_max": (Binary(Label("vllm:cache_config_info", "num_gpu_blocks"), "×", _VLLM_BLOCK),),
+    # The product is wrong for hybrid models, whose requests hold blocks of several groups.
+    "kv_tokens_max": (
+        Label("vllm:cache_config_info", "kv_cache_size_tokens"),
+        Binary(Label("vllm:cache_config_info", "num_gpu_blocks"), "×", _VLLM_BLOCK),
+    ),
     # Under the gpu_ names 0.8 counted blocks and 0.9 tokens; the HELP text says which.
     "prefix_cache_hit_tokens_total": (
         Series("vllm:prefix_cache_hits_total"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mileage.scrape.aliases import ALIASES
-from mileage.scrape.expressions import Label
+from mileage.scrape.expressions import Binary, Label
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,8 @@ def test_vllm_exports_what_is_read_first(vllm_package: Path) -> None:
 def test_vllm_tells_the_size_of_its_cache_in_these_labels(vllm_package: Path) -> None:
     source = (vllm_package / "config" / "cache.py").read_text("utf-8")
     fields = set(re.findall(r"^    (\w+): ", source, re.MULTILINE))
-    for expression in ALIASES["vllm"]["kv_tokens_max"]:
-        for side in (getattr(expression, "left", None), getattr(expression, "right", None)):
-            assert isinstance(side, Label)
-            assert side.label in fields
+    size, product = ALIASES["vllm"]["kv_tokens_max"]
+    assert isinstance(product, Binary)
+    for label in (size, product.left, product.right):
+        assert isinstance(label, Label)
+        assert label.label in fields

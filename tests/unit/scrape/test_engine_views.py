@@ -87,6 +87,13 @@ def test_the_new_names_of_vllm_count_where_both_are_there() -> None:
     assert known("vllm", "vllm:gpu_cache_usage_perc 0.1\n") == {"kv_cache_usage_ratio": 0.1}
 
 
+def test_the_size_that_vllm_tells_in_tokens_counts_before_its_blocks() -> None:
+    labels = 'block_size="16",engine="0",kv_cache_size_tokens="{}",num_gpu_blocks="100"'
+    for size, tokens in (("1200", 1200), ("None", 1600)):
+        text = f"vllm:cache_config_info{{{labels.format(size)}}} 1\n"
+        assert known("vllm", text) == {"kv_tokens_max": tokens}
+
+
 def test_a_vllm_that_has_not_sized_its_cache_yet() -> None:
     text = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1\n'
     assert known("vllm", text) == {}

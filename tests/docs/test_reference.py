@@ -12,8 +12,10 @@ import pytest
 import typer
 from scripts.reference import commands, configuration, metrics
 from scripts.reference.__main__ import pages
+from typer.testing import CliRunner
 
 from mileage.cli.config import Config
+from mileage.cli.main import app
 from tests.architecture.source import Module, source_modules
 from tests.docs.pages import ROOT
 
@@ -123,28 +125,47 @@ def test_configuration_is_read_from_the_structs() -> None:
     assert found[3].keys == [configuration.Key("NAME", "text", "-", "Name -> name.")]
 
 
-def test_commands_are_read_from_the_app() -> None:
-    app = typer.Typer(name="prog", add_completion=False)
+def options_in_help(path: str) -> set[str]:
+    """Options that the command at the path shows for itself, but for those of typer's own."""
+    shown = CliRunner().invoke(app, [*path.split()[1:], "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    options = set(re.findall(r"^\s+(?:-\w, )?(--[a-z][\w-]*)", shown.output, re.MULTILINE))
+    return options - {"--help", "--install-completion", "--show-completion"}
 
-    @app.command()
+
+@pytest.mark.parametrize(
+    "command", [*commands.commands(app)], ids=lambda command: str(command.path)
+)
+def test_the_command_line_takes_the_options_of_the_page(command: commands.Command) -> None:
+    assert {p.names[0] for p in command.parameters if p.names} == options_in_help(command.path)
+
+
+def test_commands_are_read_from_the_app() -> None:
+    prog = typer.Typer(name="prog", add_completion=False)
+
+    @prog.command()
     def run(
         target: Annotated[str, typer.Argument(help="What to run.")],
         port: Annotated[int, typer.Option(help="Port | number.")] = 80,
         fast: Annotated[bool, typer.Option("--fast", help="Hurry.")] = False,
+        color: Annotated[bool, typer.Option(help="Paint.")] = True,
+        tag: Annotated[list[str] | None, typer.Option(help="Mark.")] = None,
     ) -> None:
         """Run it."""
 
-    @app.command(hidden=True)
+    @prog.command(hidden=True)
     def secret() -> None:
         """Hide it."""
 
-    @app.callback()
+    @prog.callback()
     def root() -> None:
         """All."""
 
-    page = commands.render(app)
+    page = commands.render(prog)
     assert "## prog run\n\nRun it.\n\n```\nprog run [OPTIONS] TARGET\n```\n" in page
     assert "| `TARGET` | What to run. |\n" in page
     assert "| `--port` INTEGER | `80` | Port \\| number. |\n" in page
     assert "| `--fast` |  | Hurry. |\n" in page
+    assert "| `--color`, `--no-color` | on | Paint. |\n" in page
+    assert "| `--tag` TEXT (repeatable) |  | Mark. |\n" in page
     assert "secret" not in page

@@ -19,7 +19,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One `[[engines]]` entry: one replica of a remote engine."""
 
     kind: EngineKind
+    """What the engine is: where its health and metrics are, and what it can do."""
     url: str
+    """Where it is: http://host:port or https://host:port."""
     name: str | None = None
     """Defaults to host:port of the url."""
     api_key_env: str | None = None
@@ -31,11 +33,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stream_usage: bool | None = None
     """Understands stream_options.include_usage; None: as the kind usually does."""
     health_interval_s: float = 2.0
+    """Between two health checks."""
     health_timeout_s: float = 2.0
+    """A health check without an answer by then has failed."""
     scrape_interval_s: float = 1.0
+    """Between two readings of its metrics."""
     connections_max: int = 4096
+    """Connections to it; with several workers each has an equal share."""
     connect_timeout_s: float = 5.0
+    """To make a connection."""
     response_timeout_s: float = 600.0
+    """From the request sent to the first byte of the answer, and between later bytes."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -74,13 +82,17 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     threads: int | None = None
     """None: one per core."""
     cache_type_k: Literal["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "bf16", "f32"] = "f16"
+    """Type of the keys in the KV cache."""
     cache_type_v: Literal["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "bf16", "f32"] = "f16"
+    """Type of the values in the KV cache."""
     lora: tuple[str, ...] = ()
     """Adapter GGUF files."""
     weights: Literal["as-is", "q4_0", "q8_0"] = "as-is"
     """Convert the weights once, to a type that this CPU runs faster; loses some quality."""
     restart_backoff_s: float = 0.5
+    """Pause before the engine is started again after it died; doubles each time."""
     restart_backoff_max_s: float = 30.0
+    """The longest such pause."""
 
     def __post_init__(self) -> None:
         for key, low, high in (("slots", 1, 256), ("context_tokens", 64, 1_048_576)):

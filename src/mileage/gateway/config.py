@@ -20,30 +20,46 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Section `[server]`: the socket that clients talk to, and its limits.
 
     Every limit is enforced with an answer that names it: 431 for headers, 413 for the body, 408
-    for a slow request, 503 past `connections_max`.
+    for a slow request, 503 past `connections_max`. With several workers each has an equal share
+    of `connections_max` and `buffer_bytes_max`.
     """
 
     host: str = "127.0.0.1"
+    """Address to listen on. Other than loopback it needs a tenant with a key."""
     port: int = 8080
+    """0: any free port."""
     workers: int = 1
+    """Worker processes on the port."""
     allow_no_keys: bool = False
     """Serve a non-loopback address although no tenant has a key."""
     tls_cert: str | None = None
+    """Certificate chain, PEM file; with `tls_key` the port speaks TLS."""
     tls_key: str | None = None
+    """Private key, PEM file."""
     connections_max: int = 10_000
+    """Open client connections."""
     headers_max: int = 100
+    """Headers of a request."""
     header_bytes_max: int = 65_536
+    """Request line and headers together."""
     body_bytes_max: int = 32 * 1024 * 1024
+    """Body of a request."""
     buffer_bytes_max: int = 1024 * 1024 * 1024
-    """Of request bodies held at once, over all connections of a worker."""
+    """Of request bodies held at once, over all connections."""
     pipeline_max: int = 32
+    """Requests that one connection may send ahead."""
     header_timeout_s: float = 10.0
+    """From the first byte of a request to the end of its headers."""
     body_timeout_s: float = 60.0
+    """From the end of the headers to the end of the body."""
     write_timeout_s: float = 60.0
     """A client that reads nothing for this long is cut off."""
     idle_timeout_s: float = 75.0
+    """A connection without a request is closed after this."""
     drain_timeout_s: float = 60.0
+    """At the end requests in flight get this long to finish."""
     cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may call from a browser; `*`: any."""
 
     def __post_init__(self) -> None:
         require_range("server.port", self.port, 0, 65_535)
@@ -72,6 +88,7 @@ class TenantConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Section `[tenants.NAME]`: who may call. Keys are stored as SHA-256 only."""
 
     key_hashes: tuple[str, ...] = ()
+    """Hashes that `mileage keys create` prints; several keys may be valid at once."""
 
     def __post_init__(self) -> None:
         for value in self.key_hashes:
@@ -112,3 +129,23 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerConfig = BreakerConfig()
     attempts_max: int = 3
     on_ledger_failure: Literal["open", "closed"] = "open"
+
+    def worker_share(self) -> GatewayConfig:
+        """What one worker is told: limits of the whole gateway are divided by the workers.
+
+        Rounded down, so that the workers together keep the limit, but to no less than what one
+        request needs.
+        """
+        workers, server = self.server.workers, self.server
+        return msgspec.structs.replace(
+            self,
+            server=msgspec.structs.replace(
+                server,
+                connections_max=max(1, server.connections_max // workers),
+                buffer_bytes_max=max(server.body_bytes_max, server.buffer_bytes_max // workers),
+            ),
+            upstreams=tuple(
+                msgspec.structs.replace(u, connections_max=max(1, u.connections_max // workers))
+                for u in self.upstreams
+            ),
+        )

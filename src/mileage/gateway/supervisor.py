@@ -100,7 +100,7 @@ class Supervisor:
         on_report: Callable[[Report], None],
         on_gone: Callable[[int], None],
     ) -> None:
-        self._config = config
+        self._config = config.worker_share()
         self._command = tuple(command)
         self._on_report, self._on_gone = on_report, on_gone
         self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]

@@ -22,6 +22,7 @@ class BreakerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     open_s: float = 1.0
     """First time it stays open; doubles with each failed probe."""
     open_max_s: float = 30.0
+    """The longest time it stays open."""
 
     def __post_init__(self) -> None:
         if self.failures_max < 1:

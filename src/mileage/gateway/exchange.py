@@ -178,35 +178,32 @@ class Exchange:
                     self.upstream.abort()
                 self.answer_broken("broken", f"an answer above {_ANSWER_BYTES_MAX} bytes")
             return
-        before = meter.events
-        run = meter.take(data, now_s)
-        events = meter.events - before
-        if events:
-            if self._last_token_s is None:
-                self._driver.handle(FirstToken(self.request.id), now_s)
-                if events > 1:
-                    self._driver.metrics.inter_token(self.request.model, 0.0, events - 1)
-            else:
-                gap_s = now_s - self._last_token_s
-                self._driver.metrics.inter_token(self.request.model, gap_s, events)
-            self._last_token_s = now_s
+        run = self._meter_events(meter, data, now_s)
         if run:
-            self._send_on(run)
+            connection = self._connection
+            if not self._started:
+                self._started = True
+                connection.start(200, self._head_lines())
+            connection.write(run)
+            if connection.slow and self.upstream is not None:
+                self.upstream.pause()
 
-    def answer_ended(self, now_s: float) -> None:
+    def answer_ended(self, data: bytes, now_s: float) -> None:
         """The engine's answer is complete."""
         self.upstream = None
         if self._meter is not None:
-            self._end_stream(self._meter, now_s)
+            self._end_stream(self._meter, data, now_s)
             return
-        body = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-        self._held = []
+        if self._held:
+            self._held.append(data)
+            data = b"".join(self._held)
+            self._held = []
         if self._status in _UNAVAILABLE:
-            said = engine_message(body)
+            said = engine_message(data)
             message = f"the engine answered {self._status}" + (f": {said}" if said else "")
             self._attempt_failed("status", message, now_s)
             return
-        self._answer_whole(body, now_s)
+        self._answer_whole(data, now_s)
 
     def answer_broken(self, kind: BreakKind, message: str) -> None:
         """The engine's answer will not come, or not be completed."""
@@ -215,23 +212,31 @@ class Exchange:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _send_on(self, run: bytes) -> None:
+    def _meter_events(self, meter: StreamMeter, data: bytes, now_s: float) -> bytes:
+        """Count and time the events that `data` completes; returns those to send on."""
+        before = meter.events
+        run = meter.take(data, now_s)
+        events = meter.events - before
+        if events:
+            metrics, model = self._driver.metrics, self.request.model
+            if self._last_token_s is not None:
+                metrics.inter_token(model, now_s - self._last_token_s, events)
+            else:
+                self._driver.handle(FirstToken(self.request.id), now_s)
+                if events > 1:
+                    metrics.inter_token(model, 0.0, events - 1)
+            self._last_token_s = now_s
+        return run
+
+    def _end_stream(self, meter: StreamMeter, data: bytes, now_s: float) -> None:
+        run = self._meter_events(meter, data, now_s) + meter.rest()
         connection = self._connection
         if not self._started:
-            self._started = True
             connection.start(200, self._head_lines())
-        connection.write(run)
-        if connection.slow and self.upstream is not None:
-            self.upstream.pause()
-
-    def _end_stream(self, meter: StreamMeter, now_s: float) -> None:
-        rest = meter.rest()
-        if rest or not self._started:
-            self._send_on(rest)
         outcome: Outcome = "failed" if meter.failed else "ok"
         reason = "engine_error_event" if meter.failed else None
         self._finish(outcome, 200, now_s, reason=reason, usage=meter.usage)
-        self._connection.end()
+        connection.end(run)
         self._driver.handle(_finished(self.request.id, meter.usage), now_s)
 
     def _answer_whole(self, body: bytes, now_s: float) -> None:
@@ -272,8 +277,7 @@ class Exchange:
             return
         self._finish("failed", 200, now_s, reason=f"{kind}: {message}")
         connection = self._connection
-        connection.write(error_event(message, "upstream_failed", request.endpoint))
-        connection.end()
+        connection.end(error_event(message, "upstream_failed", request.endpoint))
         driver.handle(Failed(request.id, target.name, kind, False), now_s)
 
     def _give_up(self, status: int, message: str, now_s: float) -> None:

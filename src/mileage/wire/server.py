@@ -48,6 +48,7 @@ class ServerConnection(asyncio.Protocol):
         "_chunked",
         "_closing",
         "_failure",
+        "_head",
         "_held_bytes",
         "_listener",
         "_parser",
@@ -71,6 +72,7 @@ class ServerConnection(asyncio.Protocol):
         self._closing = False  # nothing more is read
         self._failure: tuple[int, str] | None = None  # answered after those before it
         self._chunked = False
+        self._head = b""  # of an answer that has been started, until its first part goes out
         self._reading = True
         self.request: HttpRequest | None = None
         self.owner: ResponseOwner | None = None
@@ -231,36 +233,42 @@ class ServerConnection(asyncio.Protocol):
         self._next()
 
     def start(self, status: int, head: bytes) -> None:
-        """Begin an answer of unknown length; `write` and `end` go on with it."""
-        transport, request = self._transport, self.request
-        if transport is None or request is None:
+        """Begin an answer of unknown length; its head goes out with the first `write` or `end`."""
+        request = self.request
+        if request is None:
             return
         if self._listener.draining:
             request.keep_alive = False
         self._chunked = request.version == "1.1"
         if not self._chunked:
             request.keep_alive = False  # HTTP/1.0: the close is the end
-        transport.write(
-            b"%b%b%b%b%b\r\n"
-            % (
-                status_line(status),
-                self._listener.date,
-                head,
-                b"transfer-encoding: chunked\r\n" if self._chunked else b"",
-                b"" if request.keep_alive else b"connection: close\r\n",
-            )
+        self._head = b"%b%b%b%b%b\r\n" % (
+            status_line(status),
+            self._listener.date,
+            head,
+            b"transfer-encoding: chunked\r\n" if self._chunked else b"",
+            b"" if request.keep_alive else b"connection: close\r\n",
         )
 
     def write(self, data: bytes) -> None:
         """Send a part of the answer."""
         if self._transport is not None and data:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+            if self._chunked:
+                data = b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
+            elif self._head:
+                data = self._head + data
+            self._head = b""
+            self._transport.write(data)
 
-    def end(self) -> None:
-        """End the answer that `start` began."""
+    def end(self, data: bytes = b"") -> None:
+        """Send the last part of the answer, if any, and end it."""
         if self._transport is not None:
             if self._chunked:
-                self._transport.write(_LAST_CHUNK)
+                last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else _LAST_CHUNK
+                self._transport.write(self._head + last)
+            elif data or self._head:
+                self._transport.write(self._head + data)
+            self._head = b""
             self._next()
 
     def fail(self, status: int, message: str) -> None:

@@ -16,6 +16,7 @@ __all__ = ["AnswerSink", "BreakKind", "Carrier", "PooledSink", "UpstreamConnecti
 BreakKind: TypeAlias = Literal["connect", "timeout", "broken"]
 
 _HEAD_BYTES_MAX = 65_536
+_FOREVER = float("inf")
 
 
 class AnswerSink(Protocol):
@@ -25,10 +26,10 @@ class AnswerSink(Protocol):
         """The answer's head; header names are lower case."""
 
     def body_received(self, data: bytes, now_s: float) -> None:
-        """All body bytes that came with one read."""
+        """All body bytes that came with one read, when more are to come."""
 
-    def answer_ended(self, now_s: float) -> None:
-        """The answer is complete."""
+    def answer_ended(self, data: bytes, now_s: float) -> None:
+        """The answer is complete; `data` are its last body bytes (maybe none)."""
 
     def answer_broken(self, kind: BreakKind, message: str) -> None:
         """No answer, or the rest of one, will come."""
@@ -93,7 +94,7 @@ class UpstreamConnection(asyncio.Protocol):
         """A byte of the answer to the present request has come."""
         self.used = False
         """An earlier request was answered on it: the engine may have closed it since."""
-        self.deadline_s = float("inf")
+        self.deadline_s = _FOREVER
 
     # --- asked by the pool and the proxy ------------------------------------------------------
 
@@ -110,7 +111,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Read no more for now."""
         if self._transport is not None and not self._paused:
             self._paused = True
-            self.deadline_s = float("inf")
+            self.deadline_s = _FOREVER
             self._transport.pause_reading()
 
     def resume(self) -> None:
@@ -215,28 +216,29 @@ class UpstreamConnection(asyncio.Protocol):
     # --- the answer's parts -------------------------------------------------------------------
 
     def _deliver(self, now_s: float) -> None:
-        sink = self.sink
+        body: bytes = b""
         if self._body:
-            body, self._body = self._body, []
-            if sink is not None:
-                sink.body_received(body[0] if len(body) == 1 else b"".join(body), now_s)
-        if self._ended:
-            sink, self.sink = self.sink, None
-            self.request = b""
-            self._ended = False
-            self._status = self._head_bytes = 0
-            self.deadline_s = float("inf")
-            self.used = True
-            if self._paused:
-                self.resume()
-                self.deadline_s = float("inf")
-            if self._transport is not None:
-                if self._keep_alive:
-                    self._pool.idle(self)
-                else:
-                    self._transport.close()
-            if sink is not None:
-                sink.answer_ended(now_s)
+            parts, self._body = self._body, []
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if not self._ended:
+            if body and self.sink is not None:
+                self.sink.body_received(body, now_s)
+            return
+        sink, self.sink = self.sink, None
+        self.request = b""
+        self._ended = False
+        self._status = self._head_bytes = 0
+        self.used = True
+        if self._paused:
+            self.resume()
+        self.deadline_s = _FOREVER
+        if self._transport is not None:
+            if self._keep_alive:
+                self._pool.idle(self)
+            else:
+                self._transport.close()
+        if sink is not None:
+            sink.answer_ended(body, now_s)
 
     def expire(self) -> None:
         """The engine has been silent for too long."""

@@ -1,4 +1,4 @@
-"""Mileage: more tokens per GPU-dollar from self-hosted LLM inference, within the latency targets."""
+"""Mileage: more tokens per GPU-dollar from self-hosted LLM inference, within latency targets."""
 
 __version__ = "0.1.0"
 

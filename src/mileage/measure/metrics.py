@@ -1,9 +1,9 @@
 """Metric families: counters, gauges and histograms with bounded labels, cheap enough per request.
 
 A family is a name, a help text and values by label tuple. Exposition is someone else's work: a
-family gives a `FamilySnapshot`, which any process can merge with others and print. prometheus_client
-does the printing; its own counters take a lock and a label look-up per increment, which is too
-much on the path of every request.
+family gives a `FamilySnapshot`, which any process can merge with others and print.
+prometheus_client does the printing; its own counters take a lock and a label look-up per increment,
+which is too much on the path of every request.
 """
 
 from __future__ import annotations

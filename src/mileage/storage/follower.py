@@ -41,15 +41,11 @@ class _Writer:
 
     def __init__(self) -> None:
         self.tails: list[SegmentTail] = []
-        self.ended = False
 
     def close_intent(self, request_id: int) -> IntentRow | None:
-        """Forget the intent; None if there is none: for a request refused before dispatch, say."""
-        for tail in reversed(self.tails):
-            intent = tail.open.pop(request_id, None)
-            if intent is not None:
-                return intent
-        return None
+        """Forget the intent in every segment; None if there is none."""
+        intents = [tail.open.pop(request_id, None) for tail in self.tails]
+        return next(filter(None, intents), None)
 
 
 class LogFollower:
@@ -92,7 +88,7 @@ class LogFollower:
         more = False
         for key, writer in list(self._writers.items()):
             try:
-                more |= self._follow(writer)
+                more |= self._follow(writer, all_known=failed is None)
             except OSError as error:
                 failed = error
             self._commit()
@@ -132,12 +128,13 @@ class LogFollower:
                 self._writers.setdefault((name.run_id, name.worker), _Writer()).tails.append(tail)
         return failed
 
-    def _follow(self, writer: _Writer) -> bool:
+    def _follow(self, writer: _Writer, *, all_known: bool) -> bool:
         """Read on in the writer's segments, in order. True if there is more to do at once."""
         if all(tail.done for tail in writer.tails):
             # The directory was listed after the last one was done, and a writer opens its next one
-            # before it leaves one: there is none, so the writer has ended.
-            self._end(writer)
+            # before it leaves one: unless one could not be opened, the writer has ended.
+            if all_known:
+                self._end(writer)
             return False
         reads = 0
         for tail in writer.tails:
@@ -155,14 +152,15 @@ class LogFollower:
 
     def _take(self, writer: _Writer, tail: SegmentTail, decoded: Decoded) -> None:
         """Put what was read into the batch and keep account of the intents."""
-        intents = tail.open
+        older = [other.open for other in writer.tails if other is not tail and other.open]
+        intents, pop = tail.open, tail.open.pop
         for intent in decoded.intents:
             intents[intent[0]] = intent
-        pop = intents.pop
         for rows in (decoded.brief, decoded.detailed):
             for row in rows:
-                if pop(row[0], None) is None:
-                    writer.close_intent(row[0])
+                pop(row[0], None)
+                for others in older:
+                    others.pop(row[0], None)
         self._batch.brief += decoded.brief
         self._batch.detailed += decoded.detailed
         for reason, ids in decoded.dropped:
@@ -175,7 +173,6 @@ class LogFollower:
         self.totals.damaged += decoded.damages_total
 
     def _end(self, writer: _Writer) -> None:
-        writer.ended = True
         for tail in writer.tails:
             self._batch.lost += [_lost(intent, "gateway_died") for intent in tail.open.values()]
             tail.open.clear()
@@ -196,8 +193,6 @@ class LogFollower:
     def _delete_consumed(self, key: tuple[int, int], writer: _Writer) -> None:
         """Delete segments that nothing needs any more; all of their rows are committed."""
         consumed = [tail for tail in writer.tails if tail.done and not tail.open]
-        if not writer.ended and len(consumed) == len(writer.tails):
-            consumed = consumed[:-1]  # the last one stays until it is known that none follows
         if consumed:
             self._store.sync()
         for tail in consumed:

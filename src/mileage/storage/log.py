@@ -108,20 +108,19 @@ class LogWriter:
 
     def intent(self, request: Request, arrived_at_utc_ns: int) -> bool:
         """Record that the request is about to be dispatched."""
-        return self.write((self.encode_intent(request, arrived_at_utc_ns),))
+        record = self.encode_intent(request, arrived_at_utc_ns)
+        return self._write_again((record,)) if self._blocked else self._append(record, (record,))
 
     def finish(self, timeline: RequestTimeline) -> bool:
         """Record how the request ended; call it before the answer's last byte is sent."""
-        return self.write((self.encode_finish(timeline),))
+        record = self.encode_finish(timeline)
+        return self._write_again((record,)) if self._blocked else self._append(record, (record,))
 
     def write(self, records: Sequence[bytes]) -> bool:
         """Append whole records in one system call: all of them, else none and False."""
         if self._blocked:
             return self._write_again(records)
-        data = b"".join(records)
-        if self._size + len(data) > self._limit and self._records:
-            self._rotate()
-        return self._append(data, records)
+        return self._append(b"".join(records), records)
 
     def close(self) -> None:
         """End the segment with a footer; the writer can then no longer be used."""
@@ -132,6 +131,10 @@ class LogWriter:
         self._retry_at_s = float("inf")
 
     def _append(self, data: bytes, records: Sequence[bytes], extra: int = 0) -> bool:
+        size = self._size + len(data)
+        if size > self._limit and self._records:
+            self._rotate()
+            size = self._size + len(data)
         try:
             written = os.write(self._fd, data)
             if written != len(data):
@@ -142,7 +145,7 @@ class LogWriter:
             self._take_back()
             self._drop(records)
             return False
-        self._size += written
+        self._size = size
         self._records += len(records) + extra
         return True
 

@@ -12,8 +12,13 @@ import pytest
 from mileage.core.timeline import RequestTimeline
 from mileage.storage.feeder import Feeder
 from mileage.storage.log import LogWriter
-from mileage.storage.segment import FORMAT_VERSION, SegmentHeader, SegmentName
-from mileage.storage.tail import PATIENCE
+from mileage.storage.segment import (
+    FORMAT_VERSION,
+    SegmentHeader,
+    SegmentName,
+    held_by_writer,
+)
+from mileage.storage.tail import PATIENCE, READ_BYTES
 from tests.support.file_limit import file_size_limit
 from tests.support.ledger_directory import drain, kill, segments, stored
 from tests.support.ledger_records import BASE_UTC_NS, request, request_id, streamed, timeline
@@ -181,6 +186,59 @@ def test_a_torn_record_of_a_dead_writer_is_no_damage(
     drain(feeder)
     assert stored(tmp_path)[request_id(0)].outcome == "lost"
     assert (feeder.status().damaged_total, segments(tmp_path)) == (0, [])
+
+
+def test_a_dead_writers_segment_is_read_to_its_end_however_long(
+    tmp_path: Path, feeder: Feeder, open_writer: Open
+) -> None:
+    writer = open_writer(segment_bytes_max=1 << 24)
+    count = 2 * READ_BYTES // len(writer.encode_finish(timeline(0)))
+    assert writer.write([writer.encode_finish(timeline(number)) for number in range(count)])
+    kill(writer)
+    drain(feeder)
+    assert len(stored(tmp_path)) == count
+    assert (feeder.status().damaged_total, segments(tmp_path)) == (0, [])
+
+
+def test_what_a_writer_wrote_last_is_read_although_it_died_meanwhile(
+    tmp_path: Path, feeder: Feeder, open_writer: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer()
+    writer.intent(request(0), BASE_UTC_NS)
+    drain(feeder)
+
+    def dies_now(fd: int) -> bool:
+        if writer._fd >= 0:
+            writer.finish(timeline(0))
+            kill(writer)
+        return held_by_writer(fd)
+
+    monkeypatch.setattr("mileage.storage.tail.held_by_writer", dies_now)
+    drain(feeder)
+    assert stored(tmp_path) == {request_id(0): timeline(0)}
+
+
+def test_no_writer_is_given_up_while_one_of_the_segments_cannot_be_opened(
+    tmp_path: Path, feeder: Feeder, open_writer: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(segment_bytes_max=300)
+    writer.intent(request(0), BASE_UTC_NS)
+    drain(feeder)
+    while writer._sequence < 2:
+        writer.intent(request(1), BASE_UTC_NS)
+
+    def refuse(path: Path, name: SegmentName) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mileage.storage.follower.SegmentTail", refuse)
+        for _ in range(3):
+            with pytest.raises(OSError, match="Too many"):
+                feeder.step()
+    writer.finish(timeline(0))
+    drain(feeder)
+    assert stored(tmp_path) == {request_id(0): timeline(0)}
+    assert feeder.status().lost_total == 0
 
 
 def test_a_record_that_is_half_written_is_waited_for(

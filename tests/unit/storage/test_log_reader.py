@@ -87,6 +87,15 @@ def test_damage_that_spans_pieces_is_reported_once() -> None:
     assert (damages, ends) == (1, 1)
 
 
+@pytest.mark.parametrize("split", range(1, HEADER.size))
+def test_a_record_after_damage_is_found_wherever_a_piece_ends(split: int) -> None:
+    data = b"\xff" * 100 + intent(1)
+    decoder = LogDecoder("a.log", MARKER, 0)
+    decoder.feed(data[: 100 + split], final=False)
+    out = decoder.feed(data[decoder.offset :], final=False)
+    assert (len(out.intents), out.damages_total) == (1, 0)
+
+
 def test_a_bad_record_can_be_waited_for() -> None:
     bad = flipped(finish(1), 20)
     decoder = LogDecoder("a.log", MARKER, 0)

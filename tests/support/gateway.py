@@ -1,0 +1,312 @@
+"""A real `mileage serve` for tests: its own process, ports, state and ledger; ended in the end.
+
+with Gateway(tmp_path, engines=[engine.url]) as gateway:
+    answer = gateway.client().chat.completions.create(...)
+    (row,) = gateway.requests(1)
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+import openai
+import psutil
+
+from mileage.cli.host import Listening
+from mileage.core.errors import LedgerError
+from mileage.core.timeline import RequestTimeline
+from mileage.storage.queries import LedgerReader
+
+__all__ = ["Gateway", "run_mileage", "wait_until"]
+
+START_S = 60.0
+STOP_S = 30.0
+WAIT_S = 20.0
+_POLL_S = 0.02
+_MILEAGE = str(Path(sys.executable).with_name("mileage"))
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    """Ask again and again until the answer is true, and return it; AssertionError after that."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(_POLL_S)
+    return found
+
+
+def run_mileage(
+    *arguments: str, state: Path, timeout_s: float = START_S
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that ends by itself."""
+    return subprocess.run(
+        [_MILEAGE, *arguments],
+        env=_environment(state),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+class Gateway:
+    """One run of `mileage serve`. `engines` are KIND=URL, or URLs of a vLLM-like engine.
+
+    Without engines the embedded one serves. `config` is the text of its mileage.toml. A second one
+    in the same directory has the same state and ledger. Leaving the context stops it, and fails
+    where it did not end with 0 or a traceback is in its log; a test's own failure carries the log.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        engines: Sequence[str] = (),
+        config: str = "",
+        environment: Mapping[str, str] | None = None,
+        start_s: float = START_S,
+    ) -> None:
+        self.directory = directory
+        self.state = directory / "state"
+        self._log = directory / "gateway.log"
+        self._start_s = start_s
+        self._environment = {**_environment(self.state), **(environment or {})}
+        self._command = [_MILEAGE, "serve", "--json", "--port", "0", "--admin-port", "0"]
+        if config:
+            (directory / "mileage.toml").write_text(config)
+            self._command += ["--config", str(directory / "mileage.toml")]
+        for engine in engines:
+            self._command += ["--engine", engine if "=" in engine else f"vllm={engine}"]
+        self._command += arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._family: list[psutil.Process] = []
+        self._listening: Listening | None = None
+
+    # --- where it is --------------------------------------------------------------------------
+
+    @property
+    def listening(self) -> Listening:
+        """What it printed when it was ready."""
+        assert self._listening is not None, "the gateway was not started"
+        return self._listening
+
+    @property
+    def url(self) -> str:
+        """Base URL of the API, ending in /v1."""
+        return self.listening.url
+
+    @property
+    def root(self) -> str:
+        """The same without /v1."""
+        return self.url.removesuffix("/v1")
+
+    @property
+    def port(self) -> int:
+        """Port of the data plane."""
+        return int(self.root.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process."""
+        return self.listening.pid
+
+    @property
+    def log(self) -> str:
+        """All that it wrote to stderr, over all runs in this directory."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start, and wait until it serves."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        try:
+            self._listening = msgspec.json.decode(self._first_line(), type=Listening)
+        except BaseException:
+            self._end()
+            raise
+        self._family = [psutil.Process(self.pid), *psutil.Process(self.pid).children()]
+
+    def stop(self) -> int:
+        """SIGTERM, and wait; its exit code. AssertionError where it does not end."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, timeout_s: float = STOP_S) -> int:
+        """Wait for it to end; its exit code."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout_s:g} s:\n{self.log}") from None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the supervisor a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9 the supervisor alone, and wait until its children have ended by themselves."""
+        assert self._process is not None
+        children = psutil.Process(self.pid).children(recursive=True)
+        self._process.kill()
+        self._process.wait(STOP_S)
+        _, alive = psutil.wait_procs(children, timeout=WAIT_S)
+        assert not alive, f"outlive the supervisor: {[p.cmdline() for p in alive]}\n{self.log}"
+
+    def workers(self) -> list[psutil.Process]:
+        """Its worker processes that live now."""
+        return [p for p in self._children() if "mileage.cli.worker" in _command_line(p)]
+
+    def embedded(self) -> list[psutil.Process]:
+        """The embedded engine's process, while it lives."""
+        return [p for p in self._children() if "embedded.child" in _command_line(p)]
+
+    def _children(self) -> list[psutil.Process]:
+        children: list[psutil.Process] = psutil.Process(self.pid).children(recursive=True)
+        return children
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process is not None
+        ended = self._process.poll() is not None
+        try:
+            code = self.stop()
+        except AssertionError:
+            self._end()
+            if error is None:
+                raise
+            code = None
+        finally:
+            self._end()
+        if error is not None:
+            error.add_note(f"the gateway's log:\n{self.log}")
+            return
+        assert ended or code == 0, f"the gateway ended with {code}:\n{self.log}"
+        assert "Traceback" not in self.log, f"a traceback in the log:\n{self.log}"
+
+    def _first_line(self) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = b""
+        deadline_s = time.monotonic() + self._start_s
+        while not line.endswith(b"\n"):
+            wait_s = deadline_s - time.monotonic()
+            if wait_s <= 0:
+                raise AssertionError(f"not ready within {self._start_s:g} s:\n{self.log}")
+            if select.select([self._process.stdout], [], [], wait_s)[0]:
+                data = os.read(self._process.stdout.fileno(), 65_536)
+                if not data:
+                    code = self._process.wait(STOP_S)
+                    raise AssertionError(f"ended with {code} before it was ready:\n{self.log}")
+                line += data
+        return line
+
+    def _end(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._family = [*self._family, *psutil.Process(self._process.pid).children()]
+            self._process.kill()
+        self._process.wait(STOP_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        for process in self._family:
+            if process.is_running():
+                process.kill()
+
+    # --- what it says -------------------------------------------------------------------------
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        """The official client, without retries unless asked for. Close it, or use it as context."""
+        return openai.OpenAI(**{**self.client_options, **options})
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """What every client is made with, synchronous or not."""
+        return {"base_url": self.url, "api_key": "none", "max_retries": 0, "timeout": START_S}
+
+    def admin(self, path: str, method: str = "GET") -> Any:
+        """The decoded answer of the control API."""
+        token = (self.listening.dashboard or "").partition("token=")[2]
+        answer = httpx.request(
+            method,
+            f"{self.listening.admin_url}{path}",
+            headers={"authorization": f"Bearer {token}"},
+            timeout=WAIT_S,
+        )
+        assert answer.status_code < 300, f"{path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def replica(self, name: str | None = None) -> dict[str, Any]:
+        """One replica as the control API tells it; without a name, the only one."""
+        rows: list[dict[str, Any]] = self.admin("/api/v1/replicas")["replicas"]
+        (row,) = [row for row in rows if name in (None, row["name"])]
+        return row
+
+    def requests(self, count: int, *, timeout_s: float = WAIT_S) -> list[RequestTimeline]:
+        """All requests in the ledger, in order of arrival, once there are `count` of them."""
+        rows: list[RequestTimeline] = []
+
+        def enough() -> bool:
+            nonlocal rows
+            try:
+                reader = LedgerReader(self.listening.ledger)
+            except LedgerError:
+                return False
+            try:
+                rows = reader.last(100_000)[::-1]
+            finally:
+                reader.close()
+            return len(rows) >= count
+
+        try:
+            wait_until(enough, "", timeout_s)
+        except AssertionError:
+            raise AssertionError(
+                f"{len(rows)} of {count} requests in the ledger after {timeout_s:g} s: {rows}"
+            ) from None
+        assert len(rows) == count, f"{len(rows)} requests in the ledger instead of {count}: {rows}"
+        return rows
+
+
+def _environment(state: Path) -> dict[str, str]:
+    return {**os.environ, "XDG_STATE_HOME": str(state)}
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""

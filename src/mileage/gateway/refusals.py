@@ -72,36 +72,42 @@ def error_event(message: str, code: str, endpoint: Endpoint) -> bytes:
     return b"data: %b\n\ndata: [DONE]\n\n" % _encode({"error": error_object})
 
 
+_ABSENT = msgspec.Raw()
+
+
 class _EngineError(msgspec.Struct):
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _ABSENT
     message: str | None = None
-    detail: msgspec.Raw | None = None
+    detail: msgspec.Raw = _ABSENT
 
 
 _engine_error = msgspec.json.Decoder(_EngineError)
+_NOT_READABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_MESSAGE_CHARS_MAX = 500
 
 
 def engine_message(body: bytes) -> str | None:
     """What an engine's error body says, for people; None where it says nothing readable."""
     try:
         found = _engine_error.decode(body)
-        if found.error is not None:
-            inner: object = msgspec.json.decode(found.error)
-            return str(inner.get("message")) if isinstance(inner, dict) else str(inner)
-        if found.message is not None:
-            return found.message
-        return bytes(found.detail).decode()[:500].strip('"') if found.detail is not None else None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        if bytes(found.error):
+            said: object = msgspec.json.decode(found.error)
+            said = said.get("message") if isinstance(said, dict) else said
+        elif found.message is not None:
+            said = found.message
+        else:
+            said = msgspec.json.decode(found.detail) if bytes(found.detail) else None
+    except _NOT_READABLE:
         return None
+    return None if said is None else str(said)[:_MESSAGE_CHARS_MAX]
 
 
 def engine_error(status: int, body: bytes, endpoint: Endpoint) -> bytes:
     """An engine's error answer in the API's form: as it came where it has it, else wrapped."""
     try:
-        found = _engine_error.decode(body)
-        if found.error is not None and bytes(found.error).lstrip()[:1] == b"{":
+        if bytes(_engine_error.decode(body).error)[:1] == b"{":
             return body
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except _NOT_READABLE:
         pass
     message = engine_message(body) or f"the engine answered {status} without an explanation"
     return error_body(status, message, endpoint=endpoint)

@@ -17,18 +17,22 @@ the network, was ahead of us) only this many at each end are: the events in betw
 since what is not a token comes at the beginning or at the end of a stream."""
 
 
+_ABSENT = msgspec.Raw()
+_EMPTY = frozenset((b"", b"null", b'""', b"[]"))
+
+
 class _Delta(msgspec.Struct):
-    content: str | msgspec.Raw | None = None
-    reasoning_content: str | None = None
-    reasoning: str | msgspec.Raw | None = None
-    refusal: str | None = None
-    tool_calls: list[msgspec.Raw] | None = None
-    function_call: msgspec.Raw | None = None
+    content: msgspec.Raw = _ABSENT
+    reasoning_content: msgspec.Raw = _ABSENT
+    reasoning: msgspec.Raw = _ABSENT
+    refusal: msgspec.Raw = _ABSENT
+    tool_calls: msgspec.Raw = _ABSENT
+    function_call: msgspec.Raw = _ABSENT
 
 
 class _Choice(msgspec.Struct):
     delta: _Delta | None = None
-    text: str | None = None
+    text: msgspec.Raw = _ABSENT
 
 
 class _Nested(msgspec.Struct):
@@ -42,7 +46,7 @@ class _Event(msgspec.Struct):
     usage: UsageObject | None = None
     message: _Nested | None = None
     response: _Nested | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = _ABSENT
     type: str | None = None
 
 
@@ -128,7 +132,7 @@ class StreamMeter:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return "token"
         self._take_usage(found)
-        if found.error is not None and bytes(found.error) != b"null":
+        if bytes(found.error) not in _EMPTY:
             self.failed = True
             return "other"
         if self._typed:
@@ -157,12 +161,12 @@ def _has_output(choice: _Choice) -> bool:
     """The choice carries something generated."""
     delta = choice.delta
     if delta is None:
-        return bool(choice.text)
-    return bool(
-        delta.content
-        or delta.reasoning_content
-        or delta.reasoning
-        or delta.tool_calls
-        or delta.refusal
-        or delta.function_call
+        return bytes(choice.text) not in _EMPTY
+    return (
+        bytes(delta.content) not in _EMPTY
+        or bytes(delta.reasoning_content) not in _EMPTY
+        or bytes(delta.reasoning) not in _EMPTY
+        or bytes(delta.tool_calls) not in _EMPTY
+        or bytes(delta.refusal) not in _EMPTY
+        or bytes(delta.function_call) not in _EMPTY
     )

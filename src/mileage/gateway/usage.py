@@ -27,6 +27,7 @@ class UsageObject(msgspec.Struct):
     input_tokens_details: _InputDetails | None = None
     output_tokens_details: _OutputDetails | None = None
     cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
 
 
 class _Answer(msgspec.Struct):
@@ -47,22 +48,26 @@ class Usage:
     def take(self, usage: UsageObject) -> None:
         """Take a report's counts; a later report replaces an earlier one, field by field."""
         prompt = usage.prompt_tokens if usage.prompt_tokens is not None else usage.input_tokens
-        if prompt is not None and prompt >= 0:
-            self.prompt_tokens = prompt
-        output = usage.completion_tokens
-        if output is None:
-            output = usage.output_tokens
-        if output is not None and output >= 0:
-            self.output_tokens = output
         cached = usage.cache_read_input_tokens
+        if cached is not None and prompt is not None:
+            # Anthropic's input_tokens are those that no cache had; the others' are all of them.
+            prompt += cached + (usage.cache_creation_input_tokens or 0)
         details = usage.prompt_tokens_details or usage.input_tokens_details
         if cached is None and details is not None:
             cached = details.cached_tokens
+        output = usage.completion_tokens
+        if output is None:
+            output = usage.output_tokens
+        output_details = usage.completion_tokens_details or usage.output_tokens_details
+        reasoning = output_details.reasoning_tokens if output_details is not None else None
+        if prompt is not None and prompt >= 0:
+            self.prompt_tokens = prompt
         if cached is not None and cached >= 0:
             self.cached_tokens = cached
-        output_details = usage.completion_tokens_details or usage.output_tokens_details
-        if output_details is not None and (output_details.reasoning_tokens or -1) >= 0:
-            self.reasoning_tokens = output_details.reasoning_tokens
+        if output is not None and output >= 0:
+            self.output_tokens = output
+        if reasoning is not None and reasoning >= 0:
+            self.reasoning_tokens = reasoning
 
 
 _answer = msgspec.json.Decoder(_Answer)

@@ -1,0 +1,326 @@
+"""Connections to an engine: kept alive, retried when stale, broken in every way, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mileage.wire.pool import UpstreamPool
+from mileage.wire.upstream import BreakKind, Carrier
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+LIMIT_S = 10
+
+
+class Sink:
+    """Keeps what it is told; `ended` is set at the end, good or bad."""
+
+    def __init__(self) -> None:
+        self.upstream: Carrier | None = None
+        self.status: int | None = None
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.parts: list[bytes] = []
+        self.broken: tuple[str, str] | None = None
+        self.ended = asyncio.Event()
+        self.part = asyncio.Event()
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.parts)
+
+    def head_received(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.status, self.headers = status, headers
+
+    def body_received(self, data: bytes, now_s: float) -> None:
+        self.parts.append(data)
+        self.part.set()
+
+    def answer_ended(self, data: bytes, now_s: float) -> None:
+        self.parts.append(data)
+        self.ended.set()
+
+    def answer_broken(self, kind: BreakKind, message: str) -> None:
+        self.broken = (kind, message)
+        self.ended.set()
+
+
+class Engine:
+    """A server whose connections are served by the test's own function."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self.errors: list[BaseException] = []
+
+    async def head(self, reader: asyncio.StreamReader) -> bytes:
+        data = await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(data)
+        return data
+
+
+@contextlib.asynccontextmanager
+async def engine(serve: Callable[[Engine], Serve], **limits: Any) -> AsyncIterator[Any]:
+    state = Engine()
+    served: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await serve(state)(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        state.connections += 1
+        served.add(asyncio.get_running_loop().create_task(handle(reader, writer)))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    options = {"connections_max": 10, "connect_timeout_s": 5.0, "response_timeout_s": 5.0} | limits
+    pool = UpstreamPool(f"http://127.0.0.1:{port}", **options)
+    pool.start()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            yield state, pool
+    finally:
+        pool.stop()
+        server.close()
+        await asyncio.wait_for(asyncio.gather(*served), LIMIT_S)
+
+
+async def ask(pool: UpstreamPool) -> Sink:
+    sink = Sink()
+    pool.send(REQUEST, sink, asyncio.get_running_loop().time())
+    await sink.ended.wait()
+    return sink
+
+
+def answers(*parts: bytes) -> Callable[[Engine], Serve]:
+    """Serve every request of a connection with the same bytes, then close."""
+
+    def serve(state: Engine) -> Serve:
+        async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await state.head(reader)
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+
+        return one
+
+    return serve
+
+
+def keeps_alive(state: Engine) -> Serve:
+    async def loop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await state.head(reader)
+            writer.write(ANSWER)
+
+    return loop
+
+
+def test_a_connection_is_used_again() -> None:
+    async def main() -> None:
+        async with engine(keeps_alive) as (state, pool):
+            for _ in range(5):
+                sink = await ask(pool)
+                assert (sink.status, sink.body, sink.broken) == (200, b"ok", None)
+            assert state.connections == 1
+
+    asyncio.run(main())
+
+
+def test_requests_at_once_have_a_connection_each() -> None:
+    async def main() -> None:
+        async with engine(keeps_alive) as (state, pool):
+            sinks = await asyncio.gather(*(ask(pool) for _ in range(5)))
+            assert [s.body for s in sinks] == [b"ok"] * 5
+            assert state.connections == 5
+
+    asyncio.run(main())
+
+
+def test_a_stale_connection_is_replaced_without_a_word() -> None:
+    def closes_at_the_second(state: Engine) -> Serve:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await state.head(reader)
+            writer.write(ANSWER)
+            await state.head(reader)  # and no answer: closed as the request came
+
+        return serve
+
+    async def main() -> None:
+        async with engine(closes_at_the_second) as (state, pool):
+            for _ in range(3):
+                assert (await ask(pool)).body == b"ok"
+            assert state.connections == 3
+
+    asyncio.run(main())
+
+
+def test_a_fresh_connection_that_breaks_is_not_tried_again() -> None:
+    async def main() -> None:
+        async with engine(answers()) as (state, pool):
+            sink = await ask(pool)
+            assert sink.broken is not None
+            assert sink.broken[0] == "broken"
+            assert state.connections == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "body", "kind"),
+    [
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", b"0\r\n\r\n"],
+            200,
+            b"ok",
+            None,
+            id="chunked",
+        ),
+        pytest.param([b"HTTP/1.1 200 OK\r\n\r\n", b"o", b"k"], 200, b"ok", None, id="until close"),
+        pytest.param([b"HTTP/1.1 204 No Content\r\n\r\n"], 204, b"", None, id="no content"),
+        pytest.param(
+            [b"HTTP/1.1 100 Continue\r\n\r\n", ANSWER], 200, b"ok", None, id="interim answer"
+        ),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal"], 200, b"hal", "broken", id="half"
+        ),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"],
+            200,
+            b"ok",
+            "broken",
+            id="chunked without its end",
+        ),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
+            200,
+            b"",
+            "broken",
+            id="bad chunk",
+        ),
+        pytest.param([b"SSH-2.0-OpenSSH\r\n"], None, b"", "broken", id="no HTTP"),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000], None, b"", "broken", id="endless"
+        ),
+    ],
+)
+def test_answers(parts: list[bytes], status: int | None, body: bytes, kind: str | None) -> None:
+    async def main() -> None:
+        async with engine(answers(*parts)) as (_, pool):
+            sink = await ask(pool)
+            assert (sink.status, sink.body) == (status, body)
+            assert (sink.broken and sink.broken[0]) == kind
+
+    asyncio.run(main())
+
+
+def test_nobody_listens() -> None:
+    async def main() -> None:
+        async with engine(keeps_alive) as (_, pool):
+            pool._port = 1
+            sink = await ask(pool)
+            assert sink.broken is not None
+            assert sink.broken[0] == "connect"
+
+    asyncio.run(main())
+
+
+def test_a_silent_engine_is_given_up() -> None:
+    def silent(state: Engine) -> Serve:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await state.head(reader)
+            await reader.read()
+
+        return serve
+
+    async def main() -> None:
+        async with engine(silent, response_timeout_s=0.2) as (_, pool):
+            sink = await ask(pool)
+            assert sink.broken is not None
+            assert sink.broken[0] == "timeout"
+            assert "0.2" in sink.broken[1]
+
+    asyncio.run(main())
+
+
+def test_connections_are_bounded() -> None:
+    async def main() -> None:
+        async with engine(keeps_alive, connections_max=1) as (_, pool):
+            one, two = await asyncio.gather(ask(pool), ask(pool))
+            assert one.body == b"ok"
+            assert two.broken is not None
+            assert two.broken[0] == "connect"
+
+    asyncio.run(main())
+
+
+def test_giving_up_closes_the_connection() -> None:
+    async def main() -> None:
+        gone = asyncio.Event()
+
+        def endless(state: Engine) -> Serve:
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await state.head(reader)
+                writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+                await reader.read()
+                gone.set()
+
+            return serve
+
+        async with engine(endless) as (_, pool):
+            sink = Sink()
+            pool.send(REQUEST, sink, asyncio.get_running_loop().time())
+            await sink.part.wait()
+            assert sink.upstream is not None
+            sink.upstream.abort()
+            await gone.wait()
+            assert not sink.ended.is_set(), "nothing more comes to a sink that gave up"
+
+    asyncio.run(main())
+
+
+def test_a_paused_answer_waits_in_the_engine() -> None:
+    async def main() -> None:
+        sent = 0
+        stalled = asyncio.Event()
+
+        def pours(state: Engine) -> Serve:
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                nonlocal sent
+                await state.head(reader)
+                total = 32 * 1024 * 1024
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+                while sent < total:
+                    writer.write(b"x" * 65_536)
+                    sent += 65_536
+                    try:
+                        async with asyncio.timeout(0.2):
+                            await writer.drain()
+                    except TimeoutError:
+                        stalled.set()
+                        await writer.drain()
+
+            return serve
+
+        async with engine(pours) as (_, pool):
+            sink = Sink()
+            pool.send(REQUEST, sink, asyncio.get_running_loop().time())
+            await sink.part.wait()
+            assert sink.upstream is not None
+            sink.upstream.pause()
+            await stalled.wait()
+            assert sent < 24 * 1024 * 1024, "what is in the sockets' buffers, not the whole"
+            sink.upstream.resume()
+            await sink.ended.wait()
+            assert len(sink.body) == 32 * 1024 * 1024
+
+    asyncio.run(main())

@@ -63,7 +63,7 @@ class SyntheticFleet:
         replicas: tuple[str, ...] = ("h100-a:8000", "h100-b:8000", "h100-c:8000"),
         model: str = "qwen3-32b",
         tenants: tuple[str, ...] = ("search", "support", "batch"),
-        pids: tuple[int, ...] = (4_000_001, 4_000_002),
+        pids: tuple[int, ...] = (5_000_001, 5_000_002),
         load: float = 1.0,
         now_s: float = 0.0,
     ) -> None:

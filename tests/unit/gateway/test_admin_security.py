@@ -186,7 +186,7 @@ def test_every_answer_has_the_security_headers(path: str) -> None:
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
     assert headers["cache-control"] == "no-store"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
 def test_an_error_of_ours_is_a_500_that_tells_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 import zlib
@@ -23,6 +24,7 @@ from mileage.wire.server import ServerConnection
 
 __all__ = ["App"]
 
+_log = logging.getLogger(__name__)
 _JSON = b"content-type: application/json\r\n"
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 _ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.items()}
@@ -65,6 +67,11 @@ class App:
                 self._other(path, http, connection)
         except Refusal as refusal:
             self._refuse(refusal, connection, endpoint, http)
+        except Exception:
+            # A bug of ours: this client is told, all others go on.
+            _log.exception("a request could not be handled")
+            failure = Refusal(500, "the gateway failed to handle the request")
+            self._refuse(failure, connection, endpoint, http)
 
     def refused(self, status: int) -> None:
         """Count an answer that the listener gave by itself."""

@@ -32,6 +32,7 @@ _UNAVAILABLE = frozenset((502, 503, 504))
 among them: engines give it for input that they cannot handle, which would take down one replica's
 breaker after the other."""
 _JSON = b"content-type: application/json\r\n"
+_OURS = frozenset((b"x-request-id", b"x-accel-buffering"))
 _FORWARDED = frozenset((b"content-type", b"retry-after", b"openai-processing-ms"))
 
 
@@ -308,7 +309,7 @@ class Exchange:
         """The engine's header lines that concern the client, and the request's id."""
         lines = [self._first_lines()]
         for name, value in self._headers:
-            if name in _FORWARDED or name.startswith(b"x-"):
+            if name in _FORWARDED or (name.startswith(b"x-") and name not in _OURS):
                 lines.append(b"%b: %b\r\n" % (name, value))
         if self._meter is not None:
             lines.append(b"cache-control: no-cache\r\nx-accel-buffering: no\r\n")

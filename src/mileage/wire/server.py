@@ -226,7 +226,7 @@ class ServerConnection(asyncio.Protocol):
                 self._listener.date,
                 head,
                 len(body),
-                b"" if request.keep_alive else b"connection: close\r\n",
+                _connection_line(request),
                 b"" if request.method == b"HEAD" else body,
             )
         )
@@ -247,7 +247,7 @@ class ServerConnection(asyncio.Protocol):
             self._listener.date,
             head,
             b"transfer-encoding: chunked\r\n" if self._chunked else b"",
-            b"" if request.keep_alive else b"connection: close\r\n",
+            _connection_line(request),
         )
 
     def write(self, data: bytes) -> None:
@@ -329,3 +329,10 @@ class ServerConnection(asyncio.Protocol):
         self.phase = phase
         if not self.slow:
             self.deadline_s = self._listener.now_s + seconds
+
+
+def _connection_line(request: HttpRequest) -> bytes:
+    """What the answer says of its connection: nothing where the version's default holds."""
+    if not request.keep_alive:
+        return b"connection: close\r\n"
+    return b"" if request.version == "1.1" else b"connection: keep-alive\r\n"

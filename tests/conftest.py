@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ("MILEAGE_DATA_DIR", "MILEAGE_CACHE_DIR", "MILEAGE_CI_RUN")
@@ -30,6 +31,11 @@ def pytest_configure(config: pytest.Config) -> None:
     The model cache stays the user's own, so that the model is fetched once and not per run.
     """
     global _home
+    # A busy machine is no failure of the code: examples have no deadline.
+    settings.register_profile(
+        "mileage", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("mileage")
     _saved_environment.update(os.environ)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     os.environ.setdefault("MILEAGE_CACHE_DIR", str(Path(cache) / "mileage"))

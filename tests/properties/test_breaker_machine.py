@@ -133,7 +133,7 @@ class BreakerMachine(RuleBasedStateMachine):
         )
         if state == "open":
             assert self.breaker.retry_at_s == self.open_until_s
-            assert 0 < self.breaker.retry_at_s - self.now_s <= CONFIG.open_max_s
+            assert 0 < self.breaker.retry_at_s - self.now_s <= CONFIG.open_max_s + 1e-9
         if self.breaker.failures == 0:
             assert state == "closed"
             assert not self.trial

@@ -200,10 +200,12 @@ class Controller:
         if not event.retryable:
             del self._flights[request_id]
             return wake
-        following = self._next_replica(flight, event, now_s)
+        # Looked up anew: since the request came, its model may have gone, and come back elsewhere.
+        route = self._routes.get(flight.request.model)
+        following = None if route is None else self._next_replica(flight, route, event, now_s)
         if following is None:
             del self._flights[request_id]
-            retry_after_s = flight.route.retry_after_s(now_s)
+            retry_after_s = None if route is None else route.retry_after_s(now_s)
             return (Reject(request_id, "upstream_failed", retry_after_s), *wake)
         flight.replica, flight.started_s = following, now_s
         flight.ticket = self._replicas.admit(following)
@@ -212,7 +214,9 @@ class Controller:
         following.started(flight.work, now_s)
         return (Dispatch(request_id, following.name), *wake)
 
-    def _next_replica(self, flight: _Flight, event: Failed, now_s: float) -> Replica | None:
+    def _next_replica(
+        self, flight: _Flight, route: Route, event: Failed, now_s: float
+    ) -> Replica | None:
         """Where a failed request is tried next: a replica that it has not tried; else None.
 
         Where there is only the one that failed, a lost connection is tried once more on it. A
@@ -222,7 +226,7 @@ class Controller:
             return None
         if now_s >= self._replicas.half_open_due_s:
             self._replicas.tick(now_s)
-        route, tried = flight.route, flight.tried
+        tried = flight.tried
         untried = [replica for replica in route.closed.loads if not replica.bit & tried]
         if untried:
             candidates = Candidates(untried)

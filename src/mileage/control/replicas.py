@@ -90,7 +90,12 @@ class Route:
             self._gain = max(_OUTPUT_GAIN_MIN, self._gain / (1.0 + self._gain))
 
     def retry_after_s(self, now_s: float) -> float | None:
-        """Seconds until the next open breaker lets a request through; None where none is open."""
+        """Seconds until the next open breaker lets a request through.
+
+        None where none is open, and where others take requests now.
+        """
+        if self.closed.loads or self.half_open:
+            return None
         due_s = min(
             (r.breaker.retry_at_s for r in self.serving if r.down_reason is None), default=math.inf
         )

@@ -240,6 +240,24 @@ def test_waiting_requests_say_that_throughput_is_capacity() -> None:
     assert rates.parallel < 8.0
 
 
+def test_the_engines_bound_on_running_requests_is_room_at_most() -> None:
+    load, _ = new_load()
+    load.started(400.0, 0.0)
+    assert load.wait_s(0.0) == 0.0
+    load.observed(view(1.0, running=1, running_max=1), 1.0)
+    assert load.wait_s(1.0) == pytest.approx(400.0 / 50.0)
+
+
+def test_what_is_expected_of_requests_is_measured_as_it_is_in_flight() -> None:
+    # Long answers stay long, so most requests in flight are such; of each 300 was expected.
+    load, rates = new_load()
+    for i in range(32):
+        output_tokens = 1000 if i % 2 else 10
+        load.started(300.0, 100.0 * i)
+        load.finished(300.0, 0, output_tokens, 100.0 * i, 100.0 * i + output_tokens / 50)
+    assert rates.work_tokens == pytest.approx(300.0)
+
+
 def test_after_a_restart_nothing_learned_or_seen_holds() -> None:
     load, rates = new_load()
     run(load, side_by_side=1, each_s=0.2, until_s=60.0)

@@ -144,12 +144,12 @@ def test_the_preferred_replica_yields_by_wait(
 
 
 def test_a_hot_preferred_replica_yields_to_one_that_is_not() -> None:
-    candidates = fleet(0.0, 100.0)
+    candidates = fleet(150.0, 100.0)
     key = key_that_prefers(candidates, 0)
     make_hot(candidates.loads[0])
     router = Router(RoutingConfig(), Scripted(0.0, 0.0, 0.0, 0.0))
     assert router.choose(candidates, 500.0, key, 0.0) is candidates.loads[1]
-    make_hot(candidates.loads[1])
+    make_hot(candidates.loads[1])  # then there is nothing to gain
     assert router.choose(candidates, 500.0, key, 0.0) is candidates.loads[0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from mileage.core.errors import EngineError, ModelFileError
 from mileage.engines.config import EmbeddedConfig
-from mileage.engines.embedded.cpu_cores import cores
 from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus, backoff_s
 from mileage.engines.embedded.held_port import hold_port
 
@@ -70,7 +68,3 @@ def test_a_held_port_is_given_to_no_one_else() -> None:
             other.bind(holder.getsockname())
     finally:
         holder.close()
-
-
-def test_cores_are_those_this_process_may_use() -> None:
-    assert 1 <= cores() <= len(os.sched_getaffinity(0))

@@ -142,6 +142,11 @@ def found(settings: IndexSettings, pages: Pages) -> list[str]:
             f"does not list {WHEEL}",
             id="another file only",
         ),
+        pytest.param(
+            json_page("http://[bad/" + WHEEL),
+            "its page has a malformed link: Invalid IPv6 URL",
+            id="a malformed link",
+        ),
         pytest.param((b"<a href=", "text/html"), f"does not list {WHEEL}", id="broken HTML"),
     ],
 )

@@ -8,17 +8,32 @@ from pathlib import Path
 
 __all__ = ["cores"]
 
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+_CGROUP = Path("/sys/fs/cgroup/cpu.max")
 
-def cores() -> int:
-    """Cores that this process may use: its affinity, and the quota of its control group."""
-    count = len(os.sched_getaffinity(0))
-    quota = _cgroup_cores()
+
+def cores(topology: Path = _TOPOLOGY, cgroup: Path = _CGROUP) -> int:
+    """Physical cores of this process's affinity, at most the quota of its control group.
+
+    The two threads of one core share its vector units, so llama.cpp gains nothing from a second;
+    and its threads wait for each other at every step, so one too many slows all.
+    """
+    allowed = os.sched_getaffinity(0)
+    count = len({_core_of(cpu, topology) for cpu in allowed})
+    quota = _quota(cgroup)
     return max(1, count if quota is None else min(count, math.ceil(quota)))
 
 
-def _cgroup_cores() -> float | None:
+def _core_of(cpu: int, topology: Path) -> str:
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return (topology / f"cpu{cpu}" / "topology" / "core_cpus_list").read_text(encoding="ascii")
+    except OSError:
+        return f"unknown {cpu}"
+
+
+def _quota(cgroup: Path) -> float | None:
+    try:
+        quota, period = cgroup.read_text(encoding="ascii").split()
         return int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None  # no control group version 2, or "max"

@@ -124,14 +124,14 @@ def find_wheel(
         yield place, _find(_link_page(place, filename), place, filename, open_url)
     for index in settings.indexes:
         page = f"{index.rstrip('/')}/{project}/"
-        if urlsplit(index).scheme == "file":
+        if page.startswith("file:"):
             page += "index.html"
         yield index, _find(page, index, filename, open_url)
 
 
 def _link_page(place: str, filename: str) -> str:
     """The file itself where the place is a directory that has it, else a page of links."""
-    directory = Path(unquote(urlsplit(place).path) if place.startswith("file:") else place)
+    directory = Path(unquote(place.removeprefix("file://")) if "://" in place else place)
     if (directory / filename).is_file():
         return (directory / filename).absolute().as_uri()
     return place
@@ -148,14 +148,15 @@ def _find(page: str, place: str, filename: str, open_url: OpenUrl) -> str | Sour
             content = _read_page(source)
         finally:
             source.close()
-        # Links are relative to where redirects ended; credentials of the index stay with it.
-        links = dict(_links(content, source.content_type))
+        # Links are relative to where redirects ended.
+        link = dict(_links(content, source.content_type)).get(filename)
+        if link is None:
+            return SourceError(f"does not list {filename}", retryable=False)
+        return _with_credentials(urljoin(source.url, link), place)
     except SourceError as error:
         return error
-    link = links.get(filename)
-    if link is None:
-        return SourceError(f"does not list {filename}", retryable=False)
-    return _with_credentials(urljoin(source.url, link), place)
+    except ValueError as error:  # of urllib, about a link
+        return SourceError(f"its page has a malformed link: {error}", retryable=False)
 
 
 def _read_page(source: ByteSource) -> bytes:

@@ -98,9 +98,13 @@ class WebSource:
 
     def __call__(self, url: str, *, start: int = 0, accept: str = "*/*") -> ByteSource:
         """Open `url`; credentials in it go to its own host only, as HTTP Basic."""
-        bare, authorization = _split_credentials(url)
-        if urlsplit(bare).scheme not in _SCHEMES:
-            raise SourceError(f"{redact(url)}: no http, https or file URL", retryable=False)
+        try:
+            bare, authorization = _split_credentials(url)
+            scheme = urlsplit(bare).scheme
+        except ValueError as error:
+            raise SourceError(f"is no URL: {error}", retryable=False) from error
+        if scheme not in _SCHEMES:
+            raise SourceError("is no http, https or file URL", retryable=False)
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             bare,
             headers={"Accept": accept, "User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
@@ -143,7 +147,10 @@ def _split_credentials(url: str) -> tuple[str, str | None]:
 
 def redact(url: str) -> str:
     """The URL without user and password, for messages."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(a malformed URL)"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 

@@ -26,13 +26,10 @@ _STOP_TIMEOUT_S = 2
 
 
 class AdminServer:
-    """A running admin plane. `port` is the one really bound."""
+    """A running admin plane. `port` is the one really bound, `url` where a browser finds it."""
 
     def __init__(self, app: AdminApp, config: AdminConfig, server: _Server, port: int) -> None:
-        self.port = port
-        scheme = "http" if config.tls_cert is None else "https"
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        self.url = f"{scheme}://{host}:{port}/"
+        self.port, self.url = port, _url(config, port)
         self._app, self._server = app, server
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -190,6 +187,14 @@ def _uvicorn_config(app: AdminApp, config: AdminConfig) -> uvicorn.Config:
         expected = f"a PEM certificate and its key in admin.tls_key ({error})"
         raise ConfigError("admin.tls_cert", config.tls_cert, expected) from error
     return made
+
+
+def _url(config: AdminConfig, port: int) -> str:
+    """The plane's address; of one that is bound to every address, the local one."""
+    host = config.host.strip("[]")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    scheme = "http" if config.tls_cert is None else "https"
+    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
 
 def _tls(config: AdminConfig) -> dict[str, Any]:

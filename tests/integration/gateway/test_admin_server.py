@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -66,6 +67,31 @@ def test_it_serves_on_the_port_it_tells() -> None:
             assert answer.endswith(b'{"status":"ok"}')
             assert b"uvicorn" not in answer
 
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        pytest.param("localhost", "http://localhost:{}/", id="a name"),
+        pytest.param("[::1]", "http://[::1]:{}/", id="an IPv6 address"),
+        pytest.param("0.0.0.0", "http://127.0.0.1:{}/", id="every address"),
+        pytest.param("::", "http://[::1]:{}/", id="every IPv6 address"),
+    ],
+)
+def test_its_url_is_one_that_a_browser_can_open(host: str, url: str) -> None:
+    async def run() -> None:
+        async with served(AdminConfig(host=host, port=0, allow_remote=True)) as (_, server):
+            assert server.url == url.format(server.port)
+            reader, writer = await asyncio.open_connection(
+                server.url.split("/")[2].rpartition(":")[0].strip("[]"), server.port
+            )
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert b"200 OK" in await until_closed(reader)
+            writer.close()
+
+    if ":" in host and not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
     asyncio.run(run())
 
 

@@ -86,13 +86,14 @@ class LogFollower:
         self._commit()
         failed = self._discover()
         more = False
-        for key, writer in list(self._writers.items()):
+        all_known = failed is None
+        for writer in self._writers.values():
             try:
-                more |= self._follow(writer, all_known=failed is None)
+                more |= self._follow(writer, all_known=all_known)
             except OSError as error:
                 failed = error
-            self._commit()
-            self._delete_consumed(key, writer)
+        self._commit()
+        self._delete_consumed()
         self.lag_bytes = sum(tail.lag_bytes() for tail in self.tails)
         if failed is not None:
             raise failed
@@ -190,17 +191,18 @@ class LogFollower:
         totals.refused += counts.refused
         self._lost_unlogged += counts.lost
 
-    def _delete_consumed(self, key: tuple[int, int], writer: _Writer) -> None:
-        """Delete segments that nothing needs any more; all of their rows are committed."""
-        consumed = [tail for tail in writer.tails if tail.done and not tail.open]
+    def _delete_consumed(self) -> None:
+        """Delete segments that nothing needs any more; everything read so far is committed."""
+        consumed = [tail for tail in self.tails if tail.done and not tail.open]
         if consumed:
             self._store.sync()
         for tail in consumed:
             tail.path.unlink(missing_ok=True)
             tail.close()
-            writer.tails.remove(tail)
-        if not writer.tails:
-            del self._writers[key]
+            key = (tail.name.run_id, tail.name.worker)
+            self._writers[key].tails.remove(tail)
+            if not self._writers[key].tails:
+                del self._writers[key]
 
     def _note(self, error: TraceError | LedgerError) -> None:
         self.damage = str(error)

@@ -34,6 +34,7 @@ breaker after the other."""
 _JSON = b"content-type: application/json\r\n"
 _OURS = frozenset((b"x-request-id", b"x-accel-buffering"))
 _FORWARDED = frozenset((b"content-type", b"retry-after", b"openai-processing-ms"))
+_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
 
 
 class Exchange:
@@ -230,6 +231,13 @@ class Exchange:
         return run
 
     def _end_stream(self, meter: StreamMeter, data: bytes, now_s: float) -> None:
+        if not any(name in _FRAMING for name, _ in self._headers):
+            # The end of the connection is all that tells the end: the engine may have died.
+            self.body_received(data, now_s)
+            if not (meter.ended or meter.failed):
+                self._attempt_failed("broken", "connection closed inside the stream", now_s)
+                return
+            data = b""
         run = self._meter_events(meter, data, now_s) + meter.rest()
         connection = self._connection
         if not self._started:

@@ -61,6 +61,9 @@ _TYPED_TOKENS = frozenset(
         "response.function_call_arguments.delta",
     )
 )
+_TYPED_ENDS = frozenset(
+    ("message_stop", "response.completed", "response.failed", "response.incomplete", "error")
+)
 
 
 class StreamMeter:
@@ -76,6 +79,7 @@ class StreamMeter:
         "_hide_usage",
         "_typed",
         "clock",
+        "ended",
         "events",
         "failed",
         "usage",
@@ -90,6 +94,8 @@ class StreamMeter:
         self.events = 0
         """Token events so far."""
         self.usage = Usage()
+        self.ended = False
+        """The event came that is the last one of its API."""
         self.failed = False
         """The engine sent an error event."""
 
@@ -125,7 +131,10 @@ class StreamMeter:
     def _classify(self, event: bytes) -> str:
         """token, other, or hide (usage that only we asked for)."""
         data = payload(event)
-        if not data or data == b"[DONE]":
+        if not data:
+            return "other"
+        if data == b"[DONE]":
+            self.ended = True
             return "other"
         try:
             found = _event.decode(data)
@@ -136,6 +145,7 @@ class StreamMeter:
             self.failed = True
             return "other"
         if self._typed:
+            self.ended = self.ended or found.type in _TYPED_ENDS
             return "token" if found.type in _TYPED_TOKENS else "other"
         if not found.choices:
             return "hide" if found.usage is not None and self._hide_usage else "other"

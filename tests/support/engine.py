@@ -42,7 +42,8 @@ class ScriptedEngine:
         self.started = self.finished = self.aborted = self.failed = 0
         """Generations: begun; ended in order; given up as the client went away; broken by us."""
         self.connections_made = 0
-        self.bytes_written = 0
+        self.bytes_streamed = 0
+        """Of streams' events, handed to the socket."""
         self.mistakes: list[str] = []
         """What clients did wrong."""
         self._changed = threading.Condition()
@@ -75,7 +76,7 @@ class ScriptedEngine:
         self.listen()
         self.until(lambda: not self.running, "the generations ended")
         self.received.clear()
-        self.started = self.finished = self.aborted = self.failed = self.bytes_written = 0
+        self.started = self.finished = self.aborted = self.failed = self.bytes_streamed = 0
         self._call(self._released.clear)
 
     def release(self) -> None:

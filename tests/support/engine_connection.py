@@ -161,14 +161,15 @@ class Connection(asyncio.Protocol):
             path, asked.model, tokens, behaviour.token_bytes, usage=asked.usage
         ):
             if is_token:
-                if sent == behaviour.fault_at and await self._fail(behaviour, event):
-                    return False
                 if sent and sent == behaviour.hold_at:
                     await self._engine.wait_released()
+                if sent == behaviour.fault_at and await self._fail(behaviour, event):
+                    return False
                 if behaviour.token_s:
                     await asyncio.sleep(behaviour.token_s)
                 sent += 1
             self._write(_chunk(event) if chunked else event)
+            self._engine.bytes_streamed += len(event)
             await self._writable.wait()
         if chunked:
             self._write(b"0\r\n\r\n")
@@ -195,7 +196,6 @@ class Connection(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
-        self._engine.bytes_written += len(data)
         self._transport.write(data)
 
 

@@ -27,7 +27,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault | None = None
     fault_at: int | None = None
     hold_at: int | None = None
-    """Tokens (0: none, and not the head) before waiting for `release`."""
+    """Tokens (0: none, and not the head) before waiting for `release`; then comes the fault."""
     framing: Literal["length", "close"] = "length"
     """close: no length and no chunks; the answer ends with the connection."""
     keep_alive: bool = True

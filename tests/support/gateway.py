@@ -26,7 +26,7 @@ import psutil
 from mileage.cli.host import Listening
 from mileage.core.errors import LedgerError
 from mileage.core.timeline import RequestTimeline
-from mileage.storage.queries import LedgerReader
+from mileage.storage.queries import LedgerReader, RequestFilter
 
 __all__ = ["Gateway", "run_mileage", "wait_until"]
 
@@ -275,8 +275,11 @@ class Gateway:
         (row,) = [row for row in rows if name in (None, row["name"])]
         return row
 
-    def requests(self, count: int, *, timeout_s: float = WAIT_S) -> list[RequestTimeline]:
+    def requests(
+        self, count: int, *, since_utc_ns: int | None = None, timeout_s: float = WAIT_S
+    ) -> list[RequestTimeline]:
         """All requests in the ledger, in order of arrival, once there are `count` of them."""
+        where = RequestFilter(since_utc_ns=since_utc_ns)
         rows: list[RequestTimeline] = []
 
         def enough() -> bool:
@@ -286,7 +289,7 @@ class Gateway:
             except LedgerError:
                 return False
             try:
-                rows = reader.last(100_000)[::-1]
+                rows = reader.last(100_000, where)[::-1]
             finally:
                 reader.close()
             return len(rows) >= count

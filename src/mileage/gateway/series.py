@@ -20,6 +20,8 @@ LEVELS = ((1, 3600), (10, 900), (60, 1440))
 POINTS_MAX = 1500
 """Points of one answer: past it the next coarser level is taken."""
 COLUMNS_MAX = 512
+LATE_MAX = 3
+"""Seconds that a late sample stands for too: its rates reach back over them. More are a gap."""
 VIEW_AGE_MAX_S = 15.0
 """An older observation is a gap in the series, not a figure."""
 
@@ -132,8 +134,7 @@ class SeriesStore:
         means = self._rates.rates() | self._gauges(reports, views, now_s)
         quantiles = _quantiles(self._rates.bounds, self._rates.window_counts())
         self._latest = {key: _rounded(value) for key, value in (means | quantiles).items()}
-        self._latest_s = now_s
-        self._fine.put(int(now_s // self._fine.step_s), self._latest)
+        self._put_fine(now_s)
         for level in self._coarse:
             level.add(now_s, means, increments, self._rates.bounds)
 
@@ -177,6 +178,16 @@ class SeriesStore:
             ceilings={name: bounds[-1] for name, bounds in self._rates.bounds.items() if bounds},
             columns_dropped=ring.dropped,
         )
+
+    def _put_fine(self, now_s: float) -> None:
+        step_s, index = self._fine.step_s, int(now_s // self._fine.step_s)
+        if self._latest_s is not None:
+            first_missed = int(self._latest_s // step_s) + 1
+            if index - first_missed <= LATE_MAX:
+                for missed in range(first_missed, index):
+                    self._fine.put(missed, self._latest)
+        self._latest_s = now_s
+        self._fine.put(index, self._latest)
 
     def _gauges(
         self, reports: Sequence[Report], views: Sequence[ReplicaView], now_s: float

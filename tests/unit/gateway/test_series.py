@@ -117,6 +117,24 @@ def test_a_second_has_rates_quantiles_and_gauges() -> None:
     assert "kv_cache_usage_ratio" not in latest.groups
 
 
+@pytest.mark.parametrize(
+    ("late", "in_flight"),
+    [
+        pytest.param(1, [5, 9], id="in time"),
+        pytest.param(2, [5, 9, 9], id="a second missed"),
+        pytest.param(4, [5, 9, 9, 9, 9], id="as late as may be"),
+        pytest.param(5, [5, None, None, None, None, 9], id="too late: a gap"),
+    ],
+)
+def test_a_sample_that_is_a_little_late_stands_for_the_seconds_it_missed(
+    late: int, in_flight: list[float | None]
+) -> None:
+    store, worker = SeriesStore(), Worker()
+    store.sample([worker.report(9.9, in_flight=5)], [], 10.0)
+    store.sample([worker.report(9.9 + late, in_flight=9)], [], 10.2 + late)
+    assert store.read(60, 0.0).values["in_flight"] == in_flight
+
+
 def test_nothing_seen_is_nothing_told() -> None:
     store = SeriesStore()
     assert store.latest(0.0) is None

@@ -104,3 +104,12 @@ def test_a_new_token_leads_back_to_the_login(browser: Chrome, serve: Serve) -> N
     browser.delete_all_cookies()
     plane.start()
     wait(browser, lambda: browser.current_url == f"{plane.url}login")
+
+
+def test_a_gateway_that_drains_is_shown_as_one(browser: Chrome, serve: Serve) -> None:
+    plane = serve()
+    open_dashboard(browser, plane)
+    plane.do(plane.fleet.drain)
+    wait(browser, lambda: state(browser) == "draining")
+    assert text(browser, "#state") == "Draining"
+    wait(browser, lambda: "draining" in text(browser, "#processes"))

@@ -16,6 +16,13 @@ const RANGES = [
   [86_400, "24 h"],
 ];
 const REFETCH_MIN_S = 5;
+const STATES = {
+  connecting: "Connecting",
+  live: "Live",
+  paused: "Paused",
+  draining: "Draining",
+  stale: "No updates",
+};
 
 const series = new Series();
 const page = {
@@ -94,11 +101,11 @@ function take({ sample, status }) {
 // -- state of the connection
 
 function writeState() {
-  const shown = page.paused && page.state === "live" ? "paused" : page.state;
+  let shown = page.state;
+  if (shown === "live" && page.status?.draining) shown = "draining";
+  if (shown === "live" && page.paused) shown = "paused";
   document.body.dataset.state = shown;
-  const draining = page.status?.draining ? "Draining" : "Live";
-  const texts = { connecting: "Connecting", live: draining, paused: "Paused", stale: "No updates" };
-  setText(byId("state"), texts[shown] ?? "Unreachable");
+  setText(byId("state"), STATES[shown] ?? "Unreachable");
   document.title = ["live", "paused"].includes(shown) ? "Mileage" : "(!) Mileage";
 }
 

@@ -219,8 +219,8 @@ class Controller:
     ) -> Replica | None:
         """Where a failed request is tried next: a replica that it has not tried; else None.
 
-        Where there is only the one that failed, a lost connection is tried once more on it. A
-        timeout or an engine's own error is not: it would cost the same again.
+        Where there is only the one that failed, a lost connection is tried again on it. A timeout
+        or an engine's own error is not: it would cost the same again.
         """
         if flight.attempts >= self._attempts_max:
             return None

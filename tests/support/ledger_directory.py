@@ -10,6 +10,7 @@ from typing import Protocol
 from mileage.core.timeline import RequestTimeline
 from mileage.storage.log import LogWriter
 from mileage.storage.queries import LedgerReader
+from mileage.storage.segment import SegmentName
 
 __all__ = ["drain", "kill", "segments", "stored"]
 
@@ -39,9 +40,9 @@ def drain(feeder: Stepping) -> None:
 def stored(directory: Path) -> dict[int, RequestTimeline]:
     """All requests in the database, by id."""
     with closing(LedgerReader(directory)) as reader:
-        return {t.id: t for t in reader.last(1_000_000)}
+        return {t.id: t for t in reader.last(1 << 62)}
 
 
 def segments(directory: Path) -> list[str]:
-    """Names of the log's files."""
-    return sorted(os.listdir(directory / "log"))
+    """Names of the log's segments; one that its writer died too early to name is none."""
+    return sorted(name for name in os.listdir(directory / "log") if SegmentName.parse(name))

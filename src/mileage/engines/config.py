@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mileage.core.errors import ConfigError
+from mileage.wire.url import display_url, origin
 
 __all__ = ["EmbeddedConfig", "EngineConfig", "EngineKind"]
 
@@ -46,9 +47,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """From the request sent to the first byte of the answer, and between later bytes."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError("engines.url", self.url, "http://host:port or https://host:port")
+        try:
+            origin(self.url)
+        except ValueError as error:  # shown without the password that it may hold
+            expected = "http://host:port or https://host:port"
+            raise ConfigError("engines.url", display_url(self.url), expected) from error
         for key in (
             "health_interval_s",
             "health_timeout_s",

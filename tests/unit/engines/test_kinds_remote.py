@@ -154,6 +154,8 @@ def test_credentials_of_the_url_become_a_header() -> None:
         pytest.param({"name": "a b"}, {}, "engines.name", id="a bad name"),
         pytest.param({"url": "http://u:secret@h/?x"}, {}, "engines.url", id="a query"),
         pytest.param({"url": "http://u:secret@h:0x"}, {}, "engines.url", id="a bad port"),
+        pytest.param({"url": "ftp://u:secret@h"}, {}, "engines.url", id="another scheme"),
+        pytest.param({"url": "http://u:secret@[::1"}, {}, "engines.url", id="half an address"),
         pytest.param(
             {"metrics_url": "//u:secret@h/m"}, {}, "engines.metrics_url", id="no metrics URL"
         ),

@@ -117,6 +117,11 @@ def test_an_impossible_count_is_none_and_so_is_a_sum_with_it(value: str) -> None
         assert seen("vllm", text).running is None
 
 
+@pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "1e300", "9223372036854775794"])
+def test_an_impossible_total_is_none(value: str) -> None:
+    assert seen("vllm", page("vllm:prompt_tokens_total", ({}, value))).prompt_tokens_total is None
+
+
 @pytest.mark.parametrize(
     ("value", "ratio"),
     [

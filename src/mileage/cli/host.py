@@ -94,7 +94,7 @@ class Host(FleetState):
             supervisor = self._supervisor = Supervisor(
                 self._gateway_config(engines),
                 sockets,
-                command(self._ledger, config.ledger.segment_bytes_max),
+                command(self._ledger, config.ledger),
                 on_report=self.report,
                 on_gone=self.worker_gone,
             )
@@ -164,6 +164,8 @@ class Host(FleetState):
             error=status.error or status.damage,
             rows_total=status.rows_total,
             lag_bytes=status.lag_bytes,
+            lost_total=status.lost_total,
+            damaged_total=status.damaged_total,
         )
 
     def engine_pids(self) -> list[int]:

@@ -180,7 +180,7 @@ def _requests_table(timelines: list[RequestTimeline]) -> Table:
             t.model,
             f"{t.endpoint} (stream)" if t.stream else t.endpoint,
             t.outcome,
-            "" if t.outcome == "lost" else str(t.status),
+            "" if t.status is None else str(t.status),
             _number(t.prompt_tokens),
             _number(output),
             _number(t.first_token_s, 1000, ".1f"),

@@ -7,11 +7,13 @@ import socket
 import sys
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from mileage.core.ports import RequestLog
 from mileage.gateway.config import GatewayConfig
 from mileage.gateway.worker import run_worker
+from mileage.storage.config import LedgerConfig
 from mileage.storage.log import LogWriter
 
 __all__ = ["LOG_FORMAT", "command", "main"]
@@ -19,21 +21,28 @@ __all__ = ["LOG_FORMAT", "command", "main"]
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def command(directory: Path, segment_bytes_max: int) -> list[str]:
+def command(directory: Path, ledger: LedgerConfig) -> list[str]:
     """How a worker is started; the supervisor adds the sockets and the index."""
-    return [sys.executable, "-m", "mileage.cli.worker", str(directory), str(segment_bytes_max)]
+    config = msgspec.json.encode(ledger).decode()
+    return [sys.executable, "-m", "mileage.cli.worker", str(directory), config]
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: ledger directory, segment size, control fd, listening fd, index."""
-    directory, segment_bytes_max, control_fd, listening_fd, index = arguments
+    """Arguments: ledger directory and configuration, control fd, listening fd, index."""
+    directory, ledger, control_fd, listening_fd, index = arguments
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     control = socket.socket(fileno=int(control_fd))
     listening = socket.socket(fileno=int(listening_fd))
     control.setblocking(False)
 
     def open_log(config: GatewayConfig) -> RequestLog:
-        return LogWriter(Path(directory), int(index), segment_bytes_max=int(segment_bytes_max))
+        options = msgspec.json.decode(ledger, type=LedgerConfig)
+        return LogWriter(
+            Path(directory),
+            int(index),
+            segment_bytes_max=options.segment_bytes_max,
+            token_times=options.token_times,
+        )
 
     uvloop.run(run_worker(control, listening, int(index), open_log))
 

@@ -110,7 +110,8 @@ class GatewayMetrics:
     def finished(self, timeline: RequestTimeline, model: str) -> None:
         """Count a request that has ended; `model` is its label."""
         self.requests.add((model, timeline.endpoint, timeline.tenant, timeline.outcome))
-        self.responded(timeline.status)
+        if timeline.status is not None:
+            self.responded(timeline.status)
         by_tenant = (model, timeline.tenant)
         if timeline.prompt_tokens:
             self.prompt_tokens.add(by_tenant, timeline.prompt_tokens)

@@ -215,6 +215,6 @@ class LogFollower:
 
 
 def _lost(intent: IntentRow, reason: str) -> BriefRow:
-    """The row of a request whose end nobody recorded; status 0: what the client saw is unknown."""
+    """The row of a request whose end nobody recorded: what its client saw is not known."""
     unknown = (None, None, None, None, None, None, None)
-    return (*intent, "lost", 0, None, 0, reason, *unknown)
+    return (*intent, "lost", None, None, 0, reason, *unknown)

@@ -32,7 +32,7 @@ MIGRATIONS: Final = (
                 stream INTEGER NOT NULL,
                 arrived_at_utc_ns INTEGER NOT NULL,
                 outcome TEXT NOT NULL,
-                status INTEGER NOT NULL,
+                status INTEGER,
                 replica TEXT,
                 attempts INTEGER NOT NULL,
                 reason TEXT,

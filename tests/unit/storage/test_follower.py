@@ -65,7 +65,7 @@ def test_a_writer_that_died_leaves_its_open_requests_as_lost(
         stream=True,
         arrived_at_utc_ns=BASE_UTC_NS + 2,
         outcome="lost",
-        status=0,
+        status=None,
         reason="gateway_died",
     )
     assert (feeder.status().lost_total, feeder.status().rows_total) == (2, 3)

@@ -54,7 +54,13 @@ class Target:
         }
 
     def request(self, endpoint: Endpoint, headers: bytes, body: bytes) -> bytes:
-        """The whole HTTP request; `headers` are further header lines, each with its CRLF."""
+        """The whole HTTP request; `headers` are further header lines, each with its CRLF.
+
+        An engine with a key of its own gets that one alone, and never sees the client's.
+        """
+        if self.own_authorization and b"authorization: " in headers:
+            lines = headers.splitlines(keepends=True)
+            headers = b"".join(line for line in lines if not line.startswith(b"authorization: "))
         return b"%b%bcontent-length: %d\r\n\r\n%b" % (
             self._heads[endpoint],
             headers,

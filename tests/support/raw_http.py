@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-__all__ = ["Answer", "RawClient", "events_of", "post"]
+__all__ = ["Answer", "RawClient", "events_of", "get", "post"]
 
 TIMEOUT_S = 20.0
 
@@ -26,6 +26,12 @@ class Answer(msgspec.Struct, frozen=True):
     def json(self) -> Any:
         """The decoded body."""
         return msgspec.json.decode(self.body)
+
+
+def get(path: str, *headers: str) -> bytes:
+    """The bytes of a GET."""
+    lines = [f"GET {path} HTTP/1.1", "Host: gateway", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
 def post(path: str, body: dict[str, Any] | bytes, *headers: str, version: str = "1.1") -> bytes:

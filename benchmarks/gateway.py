@@ -26,7 +26,7 @@ from benchmarks.support.gateway_figures import BARS, Runs, figures
 from benchmarks.support.judges import ExactBody
 from benchmarks.support.machine import pinned, raise_file_limit
 from benchmarks.support.mileage import MileageStack
-from benchmarks.support.nginx import NginxUpstream
+from benchmarks.support.nginx import NginxUpstream, start_nginx_proxy
 from benchmarks.support.output import Output, scratch_directory
 from benchmarks.support.payloads import (
     STREAM_MODEL,
@@ -52,10 +52,10 @@ class Plan:
     """Seconds and number of rounds. LiteLLM needs short ones only: its figure hardly varies."""
 
     rounds: int = 3
-    latency_rounds: int = 5
+    latency_rounds: int = 4
     paced_rounds: int = 2
-    policy_s: float = 3
-    warm_s: float = 2
+    policy_s: float = 2
+    warm_s: float = 1
     whole_s: float = 8
     stream_s: float = 6
     short_s: float = 3
@@ -68,7 +68,6 @@ QUICK = Plan(
     latency_rounds=1,
     paced_rounds=1,
     policy_s=1,
-    warm_s=1,
     whole_s=3,
     stream_s=2,
     latency_s=2,
@@ -94,20 +93,20 @@ class Bench:
         ):
             upstreams = Upstreams(nginx.chat_port, nginx.stream_port)
             direct = Stack(
-                "direct",
-                nginx.version,
-                chat_port=nginx.chat_port,
-                stream_port=nginx.stream_port,
+                "direct", nginx.version, chat_port=nginx.chat_port, stream_port=nginx.stream_port
             )
             best = self._best_policy(upstreams)
             policies = dict.fromkeys((best, ROUTER_DEFAULT_POLICY))
             mileage = up.enter_context(self._mileage(upstreams, "first"))
             routers = [up.enter_context(self._router(upstreams, p)) for p in policies]
             litellm = up.enter_context(start_litellm(upstreams, self._directory, core=GATEWAY_CORE))
+            bare = up.enter_context(
+                start_nginx_proxy(upstreams, self._directory / "bare", core=GATEWAY_CORE)
+            )
             self.runs.note_stacks(best, direct, mileage, *routers, litellm)
             self._check_usage(mileage)
-            self._whole([direct, mileage, *routers, litellm])
-            self._streams([direct, mileage, *routers, litellm])
+            self._whole([direct, mileage, *routers, bare, litellm])
+            self._streams([direct, mileage, *routers, bare, litellm])
             self._latency([direct, mileage, routers[0]])
             self._check_ledger(mileage)
         self._paced(best)

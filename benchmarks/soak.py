@@ -15,7 +15,7 @@ import uvloop
 
 from benchmarks.support.engine_upstream import EngineUpstream
 from benchmarks.support.machine import describe, pinned, raise_file_limit
-from benchmarks.support.memory import MIB, ProcessUse, process_uses
+from benchmarks.support.memory import MIB, ProcessUse, settled_uses
 from benchmarks.support.mileage import MileageStack
 from benchmarks.support.mixed import MixedLoad
 from benchmarks.support.output import Output, scratch_directory
@@ -47,7 +47,7 @@ class Soak:
         self.start = self._uses()
 
     def _uses(self) -> dict[int, ProcessUse]:
-        return process_uses(self._mileage.service, self._engine.port)
+        return settled_uses(self._mileage.service, self._engine.port)
 
     def _note(self, done: int) -> None:
         if done % 10_000 == 0:
@@ -91,7 +91,8 @@ class Soak:
             ),
             "rss_mib": round(sum(use.rss for use in self.end.values()) / MIB, 1),
             "rss_mib_by_requests": self._series,
-            "fds_growth": _open_files(self.end) - _open_files(self.start),
+            "fds_growth": sum(use.own_fds for use in self.end.values())
+            - sum(use.own_fds for use in self.start.values()),
             "half_closed": sum(use.half_closed for use in self.end.values()),
             "requests": load.done.total(),
             "requests_by_kind": dict(load.done),
@@ -101,11 +102,6 @@ class Soak:
             "ledger_rows_by_outcome": rows,
             "machine": describe(),
         }, failures
-
-
-def _open_files(uses: dict[int, ProcessUse]) -> int:
-    """Descriptors of all processes, less the pool of connections to the engine."""
-    return sum(use.fds - use.to_engine for use in uses.values())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

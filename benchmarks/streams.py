@@ -22,7 +22,7 @@ from benchmarks.support.processes import NotReadyError, exit_on_signals
 from benchmarks.support.stacks import Upstreams
 from benchmarks.support.statistics import quantile
 from benchmarks.support.verdict import NO_VERDICT, Bar, Verdict, verdict
-from benchmarks.support.watch import GATEWAY_CORE, LOAD_CORE, Watch
+from benchmarks.support.watch import GATEWAY_CORE, LOAD_CORE, Watch, disturbances
 
 __all__ = ["main"]
 
@@ -31,8 +31,8 @@ INTERVAL_MS = 1000
 RAMP_S = 10.0
 
 
-def measure(streams: int, output: Output) -> tuple[dict[str, object], list[str]]:
-    """Figures, and what went wrong."""
+def measure(streams: int, output: Output) -> tuple[dict[str, object], list[str], list[str]]:
+    """Figures, what went wrong, and what disturbed the run."""
     delays_s: list[float] = []
 
     def judge() -> Judge:
@@ -75,7 +75,7 @@ def measure(streams: int, output: Output) -> tuple[dict[str, object], list[str]]
         failures.append(f"{result.errors} streams went wrong, the first: {result.first_error}")
     if rows.get("ok") != result.sent:
         failures.append(f"the ledger has {rows} for {result.sent} streams")
-    return {
+    figures: dict[str, object] = {
         "streams_open_max": stats["open_max"],
         "streams_complete": result.completed,
         "events": len(delays_s),
@@ -90,7 +90,8 @@ def measure(streams: int, output: Output) -> tuple[dict[str, object], list[str]]
         "ledger_rows": sum(rows.values()),
         "errors": result.errors,
         "machine": describe(),
-    }, failures
+    }
+    return figures, failures, disturbances([use])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reason = f"needs {streams * 2 + 1000} open files per process: raise ulimit -n"
         return output.finish({}, Verdict(NO_VERDICT, (reason,)))
     try:
-        figures, failures = measure(streams, output)
+        figures, failures, doubts = measure(streams, output)
     except NotReadyError as error:
         return output.finish({}, Verdict(NO_VERDICT, (str(error),)))
     bars = (
@@ -117,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.table(
         "Open streams", ("figure", "value"), [(k, figures[k]) for k in figures if k != "machine"]
     )
-    return output.finish(figures, verdict(figures, bars, failures=failures))
+    return output.finish(figures, verdict(figures, bars, failures=failures, doubts=doubts))
 
 
 if __name__ == "__main__":

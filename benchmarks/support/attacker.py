@@ -1,7 +1,8 @@
-"""Slow clients: they send heads or bodies byte by byte, or do not read a big answer.
+"""Slow clients: they send heads or bodies byte by byte, or hardly read a big stream.
 
-`python -m benchmarks.support.attacker PORT KEY COUNT SECONDS`. Connects COUNT clients, a third of
-each kind, prints `connected`, keeps at it for SECONDS, and prints what became of them as JSON.
+`python -m benchmarks.support.attacker PORT KEY COUNT SECONDS`. Connects COUNT clients, 45 % with
+slow heads, 45 % with slow bodies, 10 % slow readers; prints `connected`, keeps at it for SECONDS,
+and prints what became of them as JSON.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass, field
 
 import uvloop
 
-from benchmarks.support.payloads import CHAT_MODEL, chat_request, http_request
+from benchmarks.support.payloads import CHAT_MODEL, STREAM_MODEL, chat_request, http_request
 
-__all__ = ["BIG_ANSWER_BYTES", "main"]
+__all__ = ["main"]
 
-BIG_ANSWER_BYTES = 8 << 20
-"""More than the kernel's buffers take for a reader that does not read."""
+_BIG_STREAM = "events=100000 bytes=65536"
+"""Far more than the kernel's buffers take for a reader that hardly reads."""
 RECEIVE_BUFFER_BYTES = 4096
 _RAMP_S = 1.5
 
@@ -69,7 +70,7 @@ async def _dribble(port: int, at_once: bytes, slowly: bytes, fate: _Fate, until_
 
 
 async def _stare(port: int, request: bytes, fate: _Fate, until_s: float) -> None:
-    """Ask for a big answer and read 1 KiB of it a second."""
+    """Ask for an endless stream and read 1 KiB of it a second."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
     connection.setblocking(False)
@@ -95,17 +96,16 @@ async def _attack(port: int, key: str, count: int, seconds: float) -> dict[str, 
     fates = {"slow_head": _Fate(), "slow_body": _Fate(), "slow_reader": _Fate()}
     request = http_request(chat_request(CHAT_MODEL), key=key)
     head, _, body = request.partition(b"\r\n\r\n")
-    big = http_request(chat_request(CHAT_MODEL, user=f"bytes={BIG_ANSWER_BYTES}"), key=key)
+    big = http_request(chat_request(STREAM_MODEL, stream=True, user=_BIG_STREAM), key=key)
     until_s = time.monotonic() + _RAMP_S + seconds
     async with asyncio.TaskGroup() as tasks:
         for number in range(count):
-            kind = number % 3
-            if kind == 0:
-                job = _dribble(port, request[:20], head[20:], fates["slow_head"], until_s)
-            elif kind == 1:
-                job = _dribble(port, head + b"\r\n\r\n", body, fates["slow_body"], until_s)
-            else:
+            if number % 10 == 0:
                 job = _stare(port, big, fates["slow_reader"], until_s)
+            elif number % 20 < 10:
+                job = _dribble(port, request[:20], head[20:], fates["slow_head"], until_s)
+            else:
+                job = _dribble(port, head + b"\r\n\r\n", body, fates["slow_body"], until_s)
             tasks.create_task(job)
             await asyncio.sleep(_RAMP_S / count)
         sys.stdout.write("connected\n")

@@ -1,7 +1,8 @@
 """A local engine that obeys orders in the request: paced events, errors, big answers.
 
 `python -m benchmarks.support.engine --port N`. The orders stand in the request's `user` field, as
-words of the form key=value: events, interval_ms, status, bytes. GET /stats tells what it saw.
+words of the form key=value: events, interval_ms, status, bytes (of a whole answer, or of each
+event). It writes no more to a gateway that does not read. GET /stats tells what it saw.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class _Engine(asyncio.Protocol):
         self._url = b""
         self._body: list[bytes] = []
         self._usage: bytes | None = None
-        self._events = self._number = 0
+        self._events = self._number = self._padding = 0
+        self._paused = False
         self._interval_s = self._due_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -70,6 +72,15 @@ class _Engine(asyncio.Protocol):
         if self._busy:
             self._stats.aborted += 1
             self._stats.open -= 1
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._busy and self._timer is None:
+            self._due_s = self._loop.time()
+            self._emit()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -118,6 +129,7 @@ class _Engine(asyncio.Protocol):
     def _begin_stream(self, orders: dict[str, str], wants_usage: bool) -> None:
         self._events, self._number = int(orders.get("events", 16)), 0
         self._usage = usage_event(self._events - 1) if wants_usage else None
+        self._padding = int(orders.get("bytes", 0))
         self._interval_s = float(orders.get("interval_ms", 0)) / 1000
         self._transport.write(_STREAM_HEAD)
         self._due_s = self._loop.time()
@@ -127,14 +139,16 @@ class _Engine(asyncio.Protocol):
         """Write the event that is due, and be called again for the next one."""
         last = self._number == self._events - 1
         event = stamped_event(self._number, time.monotonic_ns(), last=last)
-        self._transport.write(_chunk(event))
+        self._transport.write(_chunk(event.ljust(self._padding)))
         self._number += 1
+        self._timer = None
         if last:
-            self._timer = None
             if self._usage is not None:
                 self._transport.write(_chunk(self._usage))
             self._finish()
             self._transport.write(_chunk(DONE_EVENT) + b"0\r\n\r\n")
+            return
+        if self._paused:
             return
         self._due_s += self._interval_s
         self._timer = self._loop.call_at(self._due_s, self._emit)

@@ -16,6 +16,7 @@ from benchmarks.support.rounds import EVENTS, LatencyRound, PacedRound, Round
 from benchmarks.support.stacks import Stack
 from benchmarks.support.statistics import spread
 from benchmarks.support.verdict import Bar
+from benchmarks.support.watch import disturbances
 
 __all__ = ["BARS", "Runs", "figures"]
 
@@ -26,8 +27,6 @@ BARS = (
     Bar("added_p50_ms", 0.3, at_least=False),
     Bar("added_p99_ms", 2, at_least=False),
 )
-FOREIGN_RATIO_MAX = 0.05
-"""Above this share of a core, other programs disturbed the round."""
 
 AnyRound = Round | LatencyRound | PacedRound
 RoundT = TypeVar("RoundT", Round, LatencyRound, PacedRound)
@@ -132,14 +131,7 @@ class Runs:
             *(r for rs in self.streams.values() for r in rs),
             *(r for rs in self.latency.values() for r in rs),
         ]
-        foreign = max((r.use.foreign_ratio for r in rounds), default=0.0)
-        stolen = max((r.use.stolen_ratio for r in rounds), default=0.0)
-        found = []
-        if foreign > FOREIGN_RATIO_MAX:
-            found.append(f"other programs took up to {foreign:.0%} of the gateway's core")
-        if stolen > FOREIGN_RATIO_MAX:
-            found.append(f"the hypervisor took up to {stolen:.0%} of a core")
-        return found
+        return disturbances(measured.use for measured in rounds)
 
     def show(self, output: Output) -> None:
         """Tables for people."""
@@ -250,6 +242,7 @@ def _summary(rounds: list[Round]) -> dict[str, object]:
         "core_ratio": round(_median(rounds, lambda r: r.use.stack_ratio), 3),
         "load_core_ratio": round(_median(rounds, lambda r: r.use.load_core_ratio), 3),
         "foreign_ratio_max": round(max(r.use.foreign_ratio for r in rounds), 3),
+        "load_foreign_ratio_max": round(max(r.use.load_foreign_ratio for r in rounds), 3),
         "errors": sum(r.errors for r in rounds),
     }
 

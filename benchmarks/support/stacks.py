@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Upstreams:
-    """Ports of the engines behind a gateway: whole answers and streams."""
+    """Ports of the engines behind a gateway, for whole answers and for streams."""
 
     chat_port: int
     stream_port: int

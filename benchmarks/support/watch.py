@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from benchmarks.support.machine import core_times
+import psutil
+
+from benchmarks.support.machine import CoreTimes, core_times
 from benchmarks.support.stacks import Stack
 
-__all__ = ["GATEWAY_CORE", "LOAD_CORE", "CoreUse", "Watch"]
+__all__ = ["GATEWAY_CORE", "LOAD_CORE", "CoreUse", "Watch", "disturbances"]
 
 GATEWAY_CORE = 0
 """Where the stack under test runs, with all its processes."""
 LOAD_CORE = 1
 """Where upstream and load generator run."""
+FOREIGN_RATIO_MAX = 0.05
+"""Above this share of a core, other programs disturbed the round."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreUse:
-    """Shares of wall time. `foreign_ratio`: programs that are not under test, on its core."""
+    """Shares of wall time, and CPU seconds of the stack.
+
+    `foreign_ratio`, `load_foreign_ratio`: programs that take no part, on the gateway's core and on
+    the load's. `stolen_ratio`: taken by the hypervisor, of both cores.
+    """
 
     stack_ratio: float
     foreign_ratio: float
     load_core_ratio: float
+    load_foreign_ratio: float
     stolen_ratio: float
     cpu_s: float
 
@@ -32,19 +43,63 @@ class Watch:
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
-        self._cpu_s, self._cores, self._at_s = stack.cpu_s(), core_times(), time.monotonic()
+        self._start = self._read()
+
+    def _read(self) -> tuple[float, float, float, CoreTimes, CoreTimes]:
+        """Time, CPU seconds of stack and load, both cores."""
+        cores = core_times()
+        return (
+            time.monotonic(),
+            self._stack.cpu_s(),
+            _load_cpu_s(),
+            cores[GATEWAY_CORE],
+            cores[LOAD_CORE],
+        )
 
     def read(self) -> CoreUse:
         """Shares of the time since the watch was made."""
-        wall_s = time.monotonic() - self._at_s
-        cores = core_times()
-        cpu_s = self._stack.cpu_s() - self._cpu_s
-        gateway = cores[GATEWAY_CORE] - self._cores[GATEWAY_CORE]
-        load = cores[LOAD_CORE] - self._cores[LOAD_CORE]
+        at_s, stack_s, load_s, gateway, load_core = self._read()
+        start_s, stack_start_s, load_start_s, gateway_start, load_core_start = self._start
+        wall_s = at_s - start_s
+        cpu_s = stack_s - stack_start_s
+        gateway, load_core = gateway - gateway_start, load_core - load_core_start
         return CoreUse(
             stack_ratio=cpu_s / wall_s,
             foreign_ratio=max(0.0, gateway.busy_s - cpu_s) / wall_s,
-            load_core_ratio=load.busy_s / wall_s,
-            stolen_ratio=(gateway.stolen_s + load.stolen_s) / wall_s,
+            load_core_ratio=load_core.busy_s / wall_s,
+            load_foreign_ratio=max(0.0, load_core.busy_s - load_s + load_start_s) / wall_s,
+            stolen_ratio=(gateway.stolen_s + load_core.stolen_s) / wall_s,
             cpu_s=cpu_s,
         )
+
+
+def _load_cpu_s() -> float:
+    """CPU seconds of upstream and load: this process and those children that run on their core."""
+    own = psutil.Process()
+    total = 0.0
+    for process in (own, *own.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            if process is own or process.cpu_affinity() == [LOAD_CORE]:
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def disturbances(uses: Iterable[CoreUse]) -> list[str]:
+    """What disturbed a run, one sentence each; none on a quiet machine."""
+    known = list(uses)
+    found = []
+    for text, shares in (
+        (
+            "other programs took up to {:.0%} of the gateway's core",
+            [u.foreign_ratio for u in known],
+        ),
+        (
+            "other programs took up to {:.0%} of the load's core",
+            [u.load_foreign_ratio for u in known],
+        ),
+        ("the hypervisor took up to {:.0%} of a core", [u.stolen_ratio for u in known]),
+    ):
+        if max(shares, default=0.0) > FOREIGN_RATIO_MAX:
+            found.append(text.format(max(shares)))
+    return found

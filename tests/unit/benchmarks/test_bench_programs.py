@@ -15,7 +15,7 @@ from benchmarks.support.competitors import litellm_config
 from benchmarks.support.machine import CoreTimes, parse_core_times
 from benchmarks.support.mileage import mileage_config
 from benchmarks.support.mixed import DECK, deck
-from benchmarks.support.nginx import nginx_config
+from benchmarks.support.nginx import nginx_config, proxy_config
 from benchmarks.support.stacks import Upstreams
 from benchmarks.support.wrk import WrkResult, parse_wrk, wrk_script
 from mileage.engines.config import EngineConfig
@@ -52,12 +52,26 @@ def test_litellm_is_configured_with_both_models_and_a_key() -> None:
     assert config["general_settings"]["master_key"] == "sk-x"
 
 
-def test_nginx_config_has_balanced_braces_and_both_ports() -> None:
-    text = nginx_config(Path("/tmp/x"), chat_port=9001, stream_port=9002)
-    assert "listen 127.0.0.1:9001" in text
-    assert "listen 127.0.0.1:9002" in text
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(nginx_config(Path("/tmp/x"), chat_port=9003, stream_port=9004), id="engine"),
+        pytest.param(
+            proxy_config(Path("/tmp/x"), UPSTREAMS, chat_port=9003, stream_port=9004), id="proxy"
+        ),
+    ],
+)
+def test_nginx_config_has_balanced_braces_and_both_ports(text: str) -> None:
+    assert "listen 127.0.0.1:9003" in text
+    assert "listen 127.0.0.1:9004" in text
     outside_strings = "".join(text.split("'")[::2])
     assert outside_strings.count("{") == outside_strings.count("}")
+
+
+def test_nginx_proxy_keeps_its_connections_to_both_upstreams() -> None:
+    text = proxy_config(Path("/tmp/x"), UPSTREAMS, chat_port=9003, stream_port=9004)
+    assert "server 127.0.0.1:9001; keepalive 256" in text
+    assert "server 127.0.0.1:9002; keepalive 256" in text
 
 
 def test_wrk_script_quotes_the_body() -> None:

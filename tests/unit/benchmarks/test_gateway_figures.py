@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.support.gateway_figures import Runs, figures
@@ -19,6 +21,7 @@ def use(*, stack: float = 0.99, foreign: float = 0.0, load: float = 0.5) -> Core
         stack_ratio=stack,
         foreign_ratio=foreign,
         load_core_ratio=load,
+        load_foreign_ratio=0.0,
         stolen_ratio=0.0,
         cpu_s=stack,
     )
@@ -51,9 +54,7 @@ def latency(p50_ms: float, p99_ms: float) -> LatencyRound:
 
 
 def paced(cpu_s: float) -> PacedRound:
-    core = CoreUse(
-        stack_ratio=0.1, foreign_ratio=0, load_core_ratio=0.1, stolen_ratio=0, cpu_s=cpu_s
-    )
+    core = replace(use(), cpu_s=cpu_s)
     return PacedRound(
         sent=10,
         events=1_000_000,

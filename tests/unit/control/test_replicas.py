@@ -126,6 +126,22 @@ def test_up_after_down_starts_afresh() -> None:
     assert closed(replicas, "llama") == ["a"]
 
 
+def test_up_after_down_forgets_how_fast_it_was() -> None:
+    replicas = fleet("a")
+    a = named(replicas, "a")
+    replicas.up(a, ["llama"])
+    before = a.done_s(100.0, 0.0)
+    for i in range(32):
+        a.started(101.0, i)
+        a.finished(101.0, 0, 100, i, i + 0.1)
+    replicas.up(a, ["llama"])
+    assert a.done_s(100.0, 40.0) < before / 5
+    replicas.down(a, "restarting")
+    replicas.up(a, ["llama"])
+    # Only what requests are like is still known: one of 101 tokens, at the speed assumed.
+    assert a.done_s(100.0, 40.0) == pytest.approx(before)
+
+
 def test_replicas_with_the_same_base_model_learn_from_each_other() -> None:
     replicas = fleet("a", "b", "c")
     replicas.up(named(replicas, "a"), ["llama", "adapter-1"])

@@ -12,7 +12,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from mileage.gateway.fleet import LedgerStatus
+from mileage.gateway.admin.fleet import LedgerStatus
 from tests.support.browser import TOKEN, Serve, chromium, live_planes
 from tests.support.dashboard_page import (
     click_in_row,

@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from mileage.gateway.fleet import LedgerStatus
+from mileage.gateway.admin.fleet import LedgerStatus
 from tests.support.browser import Serve, chromium, live_planes
 from tests.support.dashboard_page import (
     click_in_row,

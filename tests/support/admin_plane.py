@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mileage.gateway.admin import AdminApp
-from mileage.gateway.admin_config import AdminConfig
+from mileage.gateway.admin.app import AdminApp
+from mileage.gateway.admin.config import AdminConfig
 from tests.support.asgi import Answer, call
 from tests.support.synthetic_fleet import SyntheticFleet
 

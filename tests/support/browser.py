@@ -17,9 +17,9 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
 from mileage.dashboard.assets import load_assets
-from mileage.gateway.admin import AdminApp
-from mileage.gateway.admin_config import AdminConfig
-from mileage.gateway.admin_server import serve_admin
+from mileage.gateway.admin.app import AdminApp
+from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.server import serve_admin
 from tests.support.synthetic_fleet import SyntheticFleet
 
 __all__ = ["TOKEN", "WAIT_S", "LivePlane", "Serve", "chromium", "live_planes"]

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from mileage.core.replica import ReplicaView
-from mileage.gateway.fleet import FleetState, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.messages import ReplicaStatus, Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge, Histogram
 

@@ -12,7 +12,7 @@ import msgspec
 
 from mileage.core.errors import ConfigError
 from mileage.engines.config import EmbeddedConfig, EngineConfig
-from mileage.gateway.admin_config import AdminConfig
+from mileage.gateway.admin.config import AdminConfig
 from mileage.gateway.config import ServerConfig, TenantConfig
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.routing import RoutingConfig
@@ -60,8 +60,8 @@ def load_config(
 ) -> Config:
     """Merge flag > environment > file > default.
 
-    `flags` maps dotted keys to values, None where a flag was not given. The environment's keys are
-    MILEAGE_SECTION_KEY. Raises ConfigError, which names the key, or the file and line.
+    `flags` maps dotted keys to values, None where a flag was not given; a table is added to that of
+    the file, a list replaces it. The environment's keys are MILEAGE_SECTION_KEY. Raises ConfigError, which names the key, or the file and line.
     """
     environ = os.environ if environ is None else environ
     tree = _read(path) if path is not None else {}
@@ -133,7 +133,8 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(below, dict):
             raise ConfigError(parent, below, "a table")
         tree = below
-    tree[last] = value
+    known = tree.get(last)
+    tree[last] = known | value if isinstance(known, dict) and isinstance(value, dict) else value
 
 
 def _config_error(error: msgspec.ValidationError, path: Path | None) -> ConfigError:

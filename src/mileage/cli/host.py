@@ -21,11 +21,11 @@ from mileage.dashboard.assets import load_assets
 from mileage.engines.config import EngineConfig
 from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
 from mileage.engines.remote import RemoteEngine, resolve, resolve_all
-from mileage.gateway.admin import AdminApp
-from mileage.gateway.admin_server import AdminServer, serve_admin
-from mileage.gateway.admin_token import resolve_token
+from mileage.gateway.admin.app import AdminApp
+from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.server import AdminServer, serve_admin
+from mileage.gateway.admin.token import resolve_token
 from mileage.gateway.config import GatewayConfig, Upstream
-from mileage.gateway.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.supervisor import Supervisor, bind
 from mileage.scrape.poller import Poller
 from mileage.scrape.target import PollTarget
@@ -150,6 +150,8 @@ class Host(FleetState):
                 models=status.models,
                 reason=_DISABLED if status.name in self._disabled else status.health_error,
                 checked_s=status.checked_s,
+                version=status.version,
+                observation_error=status.scrape_error,
             )
             for status in self._poller.status()
         ]

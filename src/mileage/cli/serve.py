@@ -91,17 +91,27 @@ def serve(
         "embedded.weights": weights,
         "embedded.lora": lora or None,
         "ledger.directory": ledger_directory,
-        "engines": [msgspec.to_builtins(parse_engine(text)) for text in engine] if engine else None,
+        "engines": _engines(engine or []),
+        "aliases": _aliases(alias or []),
     }
-    for text in alias or ():
-        name, equals, target = text.partition("=")
-        if not (name and equals and target):
-            raise ConfigError("--alias", text, "NAME=MODEL")
-        flags[f"aliases.{name}"] = target
     if log_level not in ("debug", "info", "warning", "error"):
         raise ConfigError("--log-level", log_level, "debug, info, warning or error")
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
     _serve(load_config(config, flags), as_json=as_json)
+
+
+def _engines(texts: list[str]) -> list[object] | None:
+    return [msgspec.to_builtins(parse_engine(text)) for text in texts] or None
+
+
+def _aliases(texts: list[str]) -> dict[str, str] | None:
+    aliases = {}
+    for text in texts:
+        name, equals, target = text.partition("=")
+        if not (name and equals and target):
+            raise ConfigError("--alias", text, "NAME=MODEL")
+        aliases[name] = target
+    return aliases or None
 
 
 def _serve(config: Config, *, as_json: bool) -> None:

@@ -22,8 +22,9 @@ class RequestTimeline(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_
     `*_s` are seconds after `arrived_at_utc_ns` (receipt of the request's last byte), so they do not
     depend on any process's clock. Token counts are the engine's own; where it reported none they
     are None and `output_tokens_counted` (token events seen on the stream) is what is known.
-    `status` is None only where it is not known what the client saw (lost). `token_times` is flat: offset in microseconds, token events at that time, offset, events, ...
-    and is bounded: past the bound only the summary figures go on.
+    `status` is None only where it is not known what the client saw (lost). `token_times` is flat:
+    offset in microseconds, token events at that time, offset, events, ... and is bounded: past the
+    bound only the summary figures go on.
     """
 
     id: int

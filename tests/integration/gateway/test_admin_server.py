@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from mileage.core.errors import ConfigError
-from mileage.gateway import admin_server
-from mileage.gateway.admin_config import AdminConfig
-from mileage.gateway.admin_server import AdminServer, bind_admin, serve_admin
+from mileage.gateway.admin import server as admin_server
+from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.server import AdminServer, bind_admin, serve_admin
 from tests.support.admin_plane import TOKEN, AdminPlane
 from tests.support.certificate import write_certificate
 

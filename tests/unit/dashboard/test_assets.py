@@ -8,7 +8,7 @@ import re
 import pytest
 
 from mileage.dashboard.assets import load_assets
-from mileage.gateway.series import SeriesStore
+from mileage.gateway.admin.series import SeriesStore
 from tests.support.admin_plane import AdminPlane
 
 ASSETS = load_assets()

@@ -16,17 +16,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from mileage.gateway import admin_metrics, exposition
-from mileage.gateway.admin_api import ControlApi
-from mileage.gateway.admin_config import AdminConfig
-from mileage.gateway.admin_events import EventStream, Hub
-from mileage.gateway.admin_pages import Pages
-from mileage.gateway.admin_processes import ProcessSample, ProcessSampler, Role
-from mileage.gateway.admin_responses import error
-from mileage.gateway.admin_security import Gatekeeper, SecurityMiddleware
-from mileage.gateway.admin_status import Status, status
-from mileage.gateway.fleet import Fleet
-from mileage.gateway.series import Sample, SeriesStore
+from mileage.gateway.admin import exposition
+from mileage.gateway.admin import metrics as admin_metrics
+from mileage.gateway.admin.api import ControlApi
+from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.events import EventStream, Hub
+from mileage.gateway.admin.fleet import Fleet
+from mileage.gateway.admin.pages import Pages
+from mileage.gateway.admin.processes import ProcessSample, ProcessSampler, Role
+from mileage.gateway.admin.responses import error
+from mileage.gateway.admin.security import Gatekeeper, SecurityMiddleware
+from mileage.gateway.admin.series import Sample, SeriesStore
+from mileage.gateway.admin.status import Status, status
 
 __all__ = ["AdminApp"]
 

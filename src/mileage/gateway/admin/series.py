@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mileage.core.replica import ReplicaView
+from mileage.gateway.admin.rates import QUANTILES, Key, WorkerRates
 from mileage.gateway.messages import Report
-from mileage.gateway.rates import QUANTILES, Key, WorkerRates
 from mileage.measure.metrics import quantile
 
 __all__ = ["Labelled", "Ring", "Sample", "SeriesDocument", "SeriesStore"]

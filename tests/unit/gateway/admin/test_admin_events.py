@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive
 
-from mileage.gateway.admin_events import EventStream, Hub
+from mileage.gateway.admin.events import EventStream, Hub
 from tests.support.admin_plane import AdminPlane
 from tests.support.asgi import scope_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mileage.core.replica import ReplicaView
-from mileage.gateway.admin_processes import ProcessSample
-from mileage.gateway.admin_status import ReplicaRow, replica_rows, status
-from mileage.gateway.fleet import FleetState, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.processes import ProcessSample
+from mileage.gateway.admin.status import ReplicaRow, replica_rows, status
 from mileage.gateway.messages import ReplicaStatus, Report
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from mileage.gateway.admin_config import AdminConfig
+from mileage.gateway.admin.config import AdminConfig
 from tests.support.admin_plane import TOKEN, AdminPlane
 from tests.support.asgi import Answer, scope_of
 
@@ -120,7 +120,7 @@ def test_nothing_else_is_a_file(path: str) -> None:
 
 
 def test_a_form_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mileage.gateway.admin_pages._FORM_TIMEOUT_S", 0.001)
+    monkeypatch.setattr("mileage.gateway.admin.pages._FORM_TIMEOUT_S", 0.001)
     plane, messages = AdminPlane(), list[Message]()
 
     async def receive() -> Message:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mileage.gateway.admin.rates import WorkerRates
 from mileage.gateway.messages import Report
-from mileage.gateway.rates import WorkerRates
 from mileage.measure.metrics import Counter, FamilySnapshot, Histogram
 
 

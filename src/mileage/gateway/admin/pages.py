@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mileage.gateway.admin_responses import error, json
-from mileage.gateway.admin_security import Gatekeeper
+from mileage.gateway.admin.responses import error, json
+from mileage.gateway.admin.security import Gatekeeper
 
 __all__ = ["Pages"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mileage.gateway.admin_status import ProcessRow, ReplicaRow, Status
-from mileage.gateway.fleet import LedgerStatus
-from mileage.gateway.series import LEVELS, POINTS_MAX, SeriesDocument
+from mileage.gateway.admin.fleet import LedgerStatus
+from mileage.gateway.admin.series import LEVELS, POINTS_MAX, SeriesDocument
+from mileage.gateway.admin.status import ProcessRow, ReplicaRow, Status
 from tests.support.admin_plane import AdminPlane
 
 
@@ -20,8 +20,8 @@ def page(repository: Path) -> str:
 
 
 def sources(repository: Path) -> str:
-    directory = repository / "src" / "mileage" / "gateway"
-    return "\n".join(path.read_text("utf-8") for path in sorted(directory.glob("admin*.py")))
+    directory = repository / "src" / "mileage" / "gateway" / "admin"
+    return "\n".join(path.read_text("utf-8") for path in sorted(directory.glob("*.py")))
 
 
 def test_every_path_is_there(page: str, repository: Path) -> None:

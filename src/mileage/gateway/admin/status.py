@@ -9,8 +9,8 @@ import msgspec
 
 from mileage import __version__
 from mileage.core.replica import ReplicaView
-from mileage.gateway.admin_processes import ProcessSample, Role
-from mileage.gateway.fleet import Fleet, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.messages import ReplicaStatus, Report
 
 __all__ = ["ProcessRow", "ReplicaRow", "Status", "replica_rows", "status"]

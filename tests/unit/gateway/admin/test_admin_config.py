@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mileage.core.errors import ConfigError
-from mileage.gateway.admin_config import AdminConfig, check_token
+from mileage.gateway.admin.config import AdminConfig, check_token
 
 TOKEN = "a-token-of-some-length"
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mileage.gateway.admin_processes import ProcessSampler
+from mileage.gateway.admin.processes import ProcessSampler
 
 
 def test_a_process_is_sampled_with_its_use_of_the_cpu_since_the_last_time() -> None:

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mileage.gateway.admin_responses import error, json
-from mileage.gateway.admin_status import Status
-from mileage.gateway.fleet import Fleet
-from mileage.gateway.series import LEVELS, SeriesStore
+from mileage.gateway.admin.fleet import Fleet
+from mileage.gateway.admin.responses import error, json
+from mileage.gateway.admin.series import LEVELS, SeriesStore
+from mileage.gateway.admin.status import Status
 
 __all__ = ["ControlApi", "Plane"]
 

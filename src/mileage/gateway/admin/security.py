@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mileage.gateway.admin_config import AdminConfig
-from mileage.gateway.admin_responses import error
+from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.responses import error
 
 __all__ = ["Gatekeeper", "SecurityMiddleware"]
 

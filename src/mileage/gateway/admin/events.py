@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.types import Receive, Scope, Send
 
-from mileage.gateway.admin_responses import error
+from mileage.gateway.admin.responses import error
 
 __all__ = ["EventStream", "Hub"]
 

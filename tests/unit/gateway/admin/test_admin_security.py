@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from mileage.gateway.admin_config import AdminConfig
+from mileage.gateway.admin.config import AdminConfig
 from tests.support.admin_plane import TOKEN, AdminPlane
 
 REMOTE = AdminConfig(host="0.0.0.0", allow_remote=True)

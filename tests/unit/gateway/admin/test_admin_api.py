@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from mileage import __version__
-from mileage.gateway.fleet import LedgerStatus
+from mileage.gateway.admin.fleet import LedgerStatus
 from tests.support.admin_plane import UTC_OFFSET_S, AdminPlane
 from tests.support.synthetic_fleet import SyntheticFleet
 

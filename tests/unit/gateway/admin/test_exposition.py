@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from mileage.gateway.exposition import render, wants_openmetrics
+from mileage.gateway.admin.exposition import render, wants_openmetrics
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge, Histogram
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mileage.core.replica import ReplicaView
+from mileage.gateway.admin.rates import Key
+from mileage.gateway.admin.series import Ring, SeriesStore
 from mileage.gateway.messages import ReplicaStatus, Report
-from mileage.gateway.rates import Key
-from mileage.gateway.series import Ring, SeriesStore
 from mileage.measure.metrics import Counter, Histogram
 
 

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from mileage.core.errors import ConfigError
-from mileage.gateway.admin_config import AdminConfig, check_token
+from mileage.gateway.admin.config import AdminConfig, check_token
 
 __all__ = ["load_or_create_token", "resolve_token"]
 

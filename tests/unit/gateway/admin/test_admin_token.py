@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mileage.core.errors import ConfigError
-from mileage.gateway.admin_config import AdminConfig
-from mileage.gateway.admin_token import load_or_create_token, resolve_token
+from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.token import load_or_create_token, resolve_token
 
 
 def test_the_first_start_makes_a_token_that_later_ones_read(tmp_path: Path) -> None:

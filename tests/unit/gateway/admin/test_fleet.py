@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mileage.core.replica import ReplicaView
-from mileage.gateway.fleet import FleetState, ReplicaHealth
+from mileage.gateway.admin.fleet import FleetState, ReplicaHealth
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge, Histogram
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from mileage import __version__
-from mileage.gateway.admin_processes import ProcessSample, Role
-from mileage.gateway.fleet import Fleet, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge
 

@@ -15,8 +15,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mileage.core.errors import ConfigError
-from mileage.gateway.admin import AdminApp
-from mileage.gateway.admin_config import AdminConfig
+from mileage.gateway.admin.app import AdminApp
+from mileage.gateway.admin.config import AdminConfig
 
 __all__ = ["AdminServer", "bind_admin", "serve_admin"]
 

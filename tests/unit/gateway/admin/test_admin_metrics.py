@@ -6,10 +6,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mileage.core.replica import ReplicaView
-from mileage.gateway import exposition, rates
-from mileage.gateway.admin_metrics import AdminMetrics, PlaneFigures, families
-from mileage.gateway.admin_processes import ProcessSample
-from mileage.gateway.fleet import LedgerStatus, ReplicaHealth
+from mileage.gateway.admin import exposition, rates
+from mileage.gateway.admin.fleet import LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.metrics import AdminMetrics, PlaneFigures, families
+from mileage.gateway.admin.processes import ProcessSample
 from mileage.gateway.metrics import GatewayMetrics
 from tests.support.synthetic_fleet import SyntheticFleet
 

@@ -32,6 +32,10 @@ __all__ = ["Controller"]
 
 _NOTHING: tuple[Action, ...] = ()
 _RETRY_IN_PLACE = ("connect", "broken")
+_LOST = ("broken", "timeout")
+_LOST_MAX = 2
+"""Attempts of one request that end so. It may be the request itself that breaks engines: what two
+of them did not survive must not reach all."""
 
 
 class _Flight(msgspec.Struct, gc=False):
@@ -45,6 +49,7 @@ class _Flight(msgspec.Struct, gc=False):
     ticket: int
     tried: int
     attempts: int = 1
+    lost: int = 0
 
 
 class Controller:
@@ -222,7 +227,9 @@ class Controller:
         Where there is only the one that failed, a lost connection is tried again on it. A timeout
         or an engine's own error is not: it would cost the same again.
         """
-        if flight.attempts >= self._attempts_max:
+        if event.kind in _LOST:
+            flight.lost += 1
+        if flight.attempts >= self._attempts_max or flight.lost >= _LOST_MAX:
             return None
         if now_s >= self._replicas.half_open_due_s:
             self._replicas.tick(now_s)

@@ -1,21 +1,17 @@
-"""Controller: where requests go, what happens when that fails, and what it says about itself."""
+"""Controller: where requests go, and what it says about itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from random import Random
 from typing import Any
 
 import pytest
 
-from mileage.control.controller import Controller
-from mileage.core.actions import Action, Dispatch, Reject, WakeAt
+from mileage.core.actions import Dispatch, Reject, WakeAt
 from mileage.core.errors import ConfigError
 from mileage.core.events import (
     Arrived,
     Cancelled,
     Failed,
-    FailureKind,
     Finished,
     FirstToken,
     Observed,
@@ -24,77 +20,15 @@ from mileage.core.events import (
     Woke,
 )
 from mileage.core.replica import ReplicaView
-from mileage.core.request import Request
-from mileage.policy.breaker import BreakerConfig
-from mileage.policy.routing import RoutingConfig
-
-
-def controller(
-    *up: str, known: Sequence[str] = ("a", "b", "c"), failures_max: int = 2, **options: Any
-) -> Controller:
-    made = Controller(
-        known,
-        routing=RoutingConfig(),
-        breaker=BreakerConfig(failures_max=failures_max, open_s=1.0, open_max_s=4.0),
-        random=Random(1),
-        **options,
-    )
-    for name in up:
-        assert made.handle(ReplicaUp(name, ("llama",)), 0.0) == ()
-    return made
-
-
-def request(request_id: int, model: str = "llama", **fields: Any) -> Request:
-    values = {
-        "tenant": "acme",
-        "endpoint": "chat",
-        "stream": True,
-        "arrived_s": 0.0,
-        "prompt_tokens_estimate": 100,
-        **fields,
-    }
-    return Request(id=request_id, model=model, **values)
-
-
-def arrive(c: Controller, request_id: int, now_s: float = 0.0, **fields: Any) -> str:
-    """Send a request; the replica it goes to."""
-    (action,) = c.handle(Arrived(request(request_id, **fields)), now_s)
-    assert isinstance(action, Dispatch)
-    assert action.request_id == request_id
-    return action.replica
-
-
-def fail(
-    c: Controller,
-    request_id: int,
-    replica: str,
-    kind: FailureKind = "connect",
-    *,
-    retryable: bool = True,
-    now_s: float = 0.0,
-) -> Sequence[Action]:
-    return c.handle(Failed(request_id, replica, kind, retryable), now_s)
-
-
-def open_breaker(c: Controller, replica: str, now_s: float, first_id: int = 900) -> None:
-    """Two failures that no client waits for, of requests that went to `replica`."""
-    failed, request_id = 0, first_id
-    while failed < 2:
-        request_id += 1
-        went_to = arrive(c, request_id, now_s)
-        if went_to == replica:
-            fail(c, request_id, replica, retryable=False, now_s=now_s)
-            failed += 1
-        else:
-            c.handle(Cancelled(request_id), now_s)
-
-
-def states(c: Controller) -> dict[str, str]:
-    return {state.name: state.state for state in c.replica_states()}
-
-
-def in_flight(c: Controller) -> dict[str, int]:
-    return {state.name: state.in_flight for state in c.replica_states() if state.in_flight}
+from tests.support.controllers import (
+    arrive,
+    controller,
+    fail,
+    in_flight,
+    open_breaker,
+    request,
+    states,
+)
 
 
 @pytest.mark.parametrize("key", ["attempts_max", "in_flight_max"])
@@ -152,96 +86,6 @@ def test_requests_in_flight_go_on_when_their_replica_goes_down() -> None:
     assert arrive(c, 2) != first
     assert c.handle(Finished(1, 1, None, 1), 1.0) == ()
     assert first not in in_flight(c)
-
-
-def test_a_failed_request_goes_to_replicas_that_it_has_not_tried() -> None:
-    c = controller("a", "b", "c")
-    tried = [arrive(c, 1)]
-    for _ in range(2):
-        (action,) = fail(c, 1, tried[-1], "status")
-        assert isinstance(action, Dispatch)
-        tried.append(action.replica)
-    assert sorted(tried) == ["a", "b", "c"]
-    assert in_flight(c) == {tried[-1]: 1}
-    assert fail(c, 1, tried[-1], "status") == (Reject(1, "upstream_failed"),)
-    assert (c.in_flight, in_flight(c)) == (0, {})
-
-
-def test_attempts_are_bounded_though_replicas_are_left() -> None:
-    c = controller("a", "b", "c", attempts_max=2)
-    first = arrive(c, 1)
-    (action,) = fail(c, 1, first)
-    assert isinstance(action, Dispatch)
-    assert fail(c, 1, action.replica) == (Reject(1, "upstream_failed"),)
-
-
-@pytest.mark.parametrize(
-    ("kind", "again"),
-    [
-        pytest.param("connect", True, id="no connection: a moment later there may be one"),
-        pytest.param("broken", True, id="a broken connection: it may have been stale"),
-        pytest.param("timeout", False, id="no answer in time: it would take as long again"),
-        pytest.param("status", False, id="the engine's own error: it would be the same again"),
-    ],
-)
-def test_where_there_is_only_one_replica_lost_connections_are_tried_again(
-    kind: FailureKind, again: bool
-) -> None:
-    c = controller("a", failures_max=9)
-    arrive(c, 1)
-    expected = (Dispatch(1, "a"),) if again else (Reject(1, "upstream_failed"),)
-    assert fail(c, 1, "a", kind) == expected
-    if again:
-        assert fail(c, 1, "a", kind) == (Dispatch(1, "a"),)
-        assert fail(c, 1, "a", kind) == (Reject(1, "upstream_failed"),)
-    assert c.in_flight == 0
-
-
-def test_a_replica_is_not_tried_again_while_another_was_there_to_try() -> None:
-    c = controller("a", "b", attempts_max=5, failures_max=9)
-    first = arrive(c, 1)
-    fail(c, 1, first)
-    (second,) = {"a", "b"} - {first}
-    assert fail(c, 1, second) == (Reject(1, "upstream_failed"),)
-
-
-def test_a_replica_that_has_just_opened_its_breaker_is_not_tried_again() -> None:
-    c = controller("a", attempts_max=5)
-    arrive(c, 1)
-    assert fail(c, 1, "a", now_s=5.0) == (Dispatch(1, "a"),)
-    assert fail(c, 1, "a", now_s=5.0) == (Reject(1, "upstream_failed", 1.0), WakeAt(6.0))
-    assert c.handle(Arrived(request(2)), 5.25) == (Reject(2, "no_replica", 0.75),)
-
-
-def test_failover_leaves_out_who_no_longer_serves_the_model() -> None:
-    c = controller("a", "b")
-    first = arrive(c, 1)
-    (second,) = {"a", "b"} - {first}
-    c.handle(ReplicaUp(second, ("qwen",)), 0.0)
-    assert fail(c, 1, first, "status") == (Reject(1, "upstream_failed"),)
-
-
-def test_failover_survives_that_nobody_serves_the_model_any_more() -> None:
-    c = controller("a")
-    arrive(c, 1)
-    c.handle(ReplicaUp("a", ("qwen",)), 0.0)
-    assert fail(c, 1, "a") == (Reject(1, "upstream_failed"),)
-
-
-def test_failover_finds_a_replica_that_came_with_the_model_since() -> None:
-    c = controller("a")
-    arrive(c, 1)
-    c.handle(ReplicaUp("a", ()), 0.0)
-    c.handle(ReplicaUp("b", ("llama",)), 0.0)
-    assert fail(c, 1, "a", "status") == (Dispatch(1, "b"),)
-
-
-def test_a_failure_that_the_client_has_seen_needs_no_action_but_counts() -> None:
-    c = controller("a", failures_max=1)
-    arrive(c, 1)
-    c.handle(FirstToken(1), 1.0)
-    assert fail(c, 1, "a", "broken", retryable=False, now_s=2.0) == (WakeAt(3.0),)
-    assert (c.in_flight, states(c)["a"]) == (0, "open")
 
 
 def test_a_client_that_leaves_says_nothing_about_the_replica() -> None:

@@ -22,7 +22,8 @@ from benchmarks.support.competitors import (
     start_vllm_router,
 )
 from benchmarks.support.engine_upstream import EngineUpstream
-from benchmarks.support.gateway_figures import BARS, Runs, figures
+from benchmarks.support.gateway_figures import BARS, figures, show
+from benchmarks.support.gateway_runs import Runs
 from benchmarks.support.judges import ExactBody
 from benchmarks.support.machine import pinned, raise_file_limit
 from benchmarks.support.mileage import MileageStack
@@ -226,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except NotReadyError as error:
             return output.finish({}, Verdict(NO_VERDICT, (str(error),)))
     runs = bench.runs
-    runs.show(output)
+    show(runs, output)
     result = figures(runs)
     judged = verdict(
         result,

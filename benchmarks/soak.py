@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import uvloop
 
@@ -42,9 +44,7 @@ class Soak:
     def __init__(self, mileage: MileageStack, engine: EngineUpstream, output: Output) -> None:
         self._mileage, self._engine, self._output = mileage, engine, output
         self._series: list[tuple[int, float]] = []
-        self._base = 0
         self.load = MixedLoad(mileage.chat_port, str(mileage.key), self._note)
-        self.start = self._uses()
 
     def _uses(self) -> dict[int, ProcessUse]:
         return settled_uses(self._mileage.service, self._engine.port)
@@ -56,8 +56,14 @@ class Soak:
             self._output.say(f"{done:,} requests, {rss / MIB:.1f} MiB in all processes")
 
     def run(self, warm: int, total: int) -> None:
-        """Send the requests; `warmed` and `end` are the uses after each part."""
-        uvloop.run(self.load.run(warm, workers=WORKERS, seed=1))
+        """Send the requests; `start`, `warmed` and `end` are the uses after each part.
+
+        A first hundred goes ahead of the start, so that what is opened once is open.
+        """
+        uvloop.run(self.load.run(100, workers=1, seed=0))
+        time.sleep(QUIET_S)
+        self.start = self._uses()
+        uvloop.run(self.load.run(warm - 100, workers=WORKERS, seed=1))
         time.sleep(QUIET_S)
         self.warmed = self._uses()
         began_s = time.monotonic()
@@ -70,7 +76,8 @@ class Soak:
         """Figures, and what went wrong."""
         failures = []
         load, stats = self.load, self._engine.stats()
-        rows = self._mileage.settled_ledger(load.done.total()).rows
+        served = sum(load.done[kind] for kind in ("whole", "whole_new_connection", "stream"))
+        rows = self._mileage.settled_ledger(served + load.done["cancelled"]).rows
         if load.errors:
             failures.append(f"{load.errors} wrong answers, the first: {load.first_error}")
         if self.start.keys() != self.end.keys():
@@ -78,8 +85,7 @@ class Soak:
         if stats["aborted"] != load.done["cancelled"]:
             left = load.done["cancelled"]
             failures.append(f"{left} clients left, {stats['aborted']} generations were aborted")
-        served = ("whole", "whole_new_connection", "stream")
-        if rows.get("ok", 0) < sum(load.done[kind] for kind in served):
+        if rows.get("ok", 0) != served or rows.get("cancelled", 0) != load.done["cancelled"]:
             failures.append(f"rows in the ledger: {rows}, requests: {dict(load.done)}")
         both = [pid for pid in self.warmed if pid in self.end]
         growth = {pid: self.end[pid].rss - self.warmed[pid].rss for pid in both}
@@ -91,8 +97,8 @@ class Soak:
             ),
             "rss_mib": round(sum(use.rss for use in self.end.values()) / MIB, 1),
             "rss_mib_by_requests": self._series,
-            "fds_growth": sum(use.own_fds for use in self.end.values())
-            - sum(use.own_fds for use in self.start.values()),
+            "fds_growth": _descriptors(self.end) - _descriptors(self.start),
+            "fds_new": _new_files(self.start, self.end),
             "half_closed": sum(use.half_closed for use in self.end.values()),
             "requests": load.done.total(),
             "requests_by_kind": dict(load.done),
@@ -102,6 +108,17 @@ class Soak:
             "ledger_rows_by_outcome": rows,
             "machine": describe(),
         }, failures
+
+
+def _descriptors(uses: dict[int, ProcessUse]) -> int:
+    return sum(use.sockets + len(use.others) for use in uses.values())
+
+
+def _new_files(start: dict[int, ProcessUse], end: dict[int, ProcessUse]) -> list[str]:
+    """Names of the descriptors, sockets apart, that were not there at the start."""
+    before = Counter(name for use in start.values() for name in use.others)
+    after = Counter(name for use in end.values() for name in use.others)
+    return sorted(Path(name).name for name in (after - before).elements())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

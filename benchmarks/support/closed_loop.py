@@ -92,8 +92,10 @@ def run_closed_loop(
             ramp = deque((start_ns + n * gap_ns, c) for n, c in enumerate(clients.values()))
             end_ns = start_ns + int(window_s * 1e9)
             _loop(poll, clients, ramp, request, result, (start_ns, end_ns), drain_s)
-            for _ in clients:
+            for _ in range(len(clients)):
                 result.complain(f"no whole answer {drain_s} s after the end of the window")
+        except OSError as error:  # it does not accept connections
+            result.complain(str(error))
         finally:
             for client in clients.values():
                 client.socket.close()

@@ -1,24 +1,20 @@
-"""What a run of the gateway benchmark measured, and the figures made of it."""
+"""The figures of the gateway benchmark: tables for people, the JSON object, the bars."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from statistics import median
 from typing import TypeVar
 
 from benchmarks.support.competitors import ROUTER_DEFAULT_POLICY
+from benchmarks.support.gateway_runs import Runs
 from benchmarks.support.machine import describe
-from benchmarks.support.mileage import LedgerTotals
 from benchmarks.support.output import Output
-from benchmarks.support.payloads import ANSWER_TOKENS
 from benchmarks.support.rounds import EVENTS, LatencyRound, PacedRound, Round
-from benchmarks.support.stacks import Stack
 from benchmarks.support.statistics import spread
 from benchmarks.support.verdict import Bar
-from benchmarks.support.watch import disturbances
 
-__all__ = ["BARS", "Runs", "figures"]
+__all__ = ["BARS", "figures", "show"]
 
 BARS = (
     Bar("requests_per_s", 10_000),
@@ -28,173 +24,71 @@ BARS = (
     Bar("added_p99_ms", 2, at_least=False),
 )
 
-AnyRound = Round | LatencyRound | PacedRound
 RoundT = TypeVar("RoundT", Round, LatencyRound, PacedRound)
 
 
-class Runs:
-    """The rounds by stack name, and what must be true of the run as a whole."""
-
-    def __init__(self) -> None:
-        self.whole: dict[str, list[Round]] = defaultdict(list)
-        self.streams: dict[str, list[Round]] = defaultdict(list)
-        self.latency: dict[str, list[LatencyRound]] = defaultdict(list)
-        self.paced: dict[str, list[PacedRound]] = defaultdict(list)
-        self.versions: dict[str, str] = {}
-        self.policies: dict[str, float] = {}
-        self.best_policy = ""
-        self.failures: list[str] = []
-        self.competitor_errors: list[str] = []
-        self.sent = self.streamed = self.cut_off = 0
-        self.ledger: LedgerTotals | None = None
-        self.counted = 0
-
-    @property
-    def router(self) -> str:
-        """Name of vllm-router with its best policy."""
-        return f"vllm-router {self.best_policy}"
-
-    def note_stacks(self, best_policy: str, *stacks: Stack) -> None:
-        """Remember what takes part."""
-        self.best_policy = best_policy
-        self.versions = {stack.name.split()[0]: stack.version for stack in stacks}
-
-    def add_whole(self, stack: Stack, measured: Round, *, counted: bool) -> None:
-        """A round of whole answers; a warm-up is not counted, its requests and errors are."""
-        self._note(stack, measured)
-        if stack.name == "mileage":
-            self.sent += measured.completed
-            self.cut_off += measured.cut_off
-        if counted:
-            self.whole[stack.name].append(measured)
-
-    def add_streams(self, stack: Stack, measured: Round, *, counted: bool) -> None:
-        """A round of streams."""
-        self._note(stack, measured)
-        if stack.name == "mileage":
-            self.sent += measured.completed
-            self.streamed += measured.completed
-        if counted:
-            self.streams[stack.name].append(measured)
-
-    def add_latency(self, stack: Stack, measured: LatencyRound, *, counted: bool) -> None:
-        """A round at a constant rate."""
-        self._note(stack, measured)
-        if stack.name == "mileage":
-            self.sent += measured.sent
-        if counted:
-            self.latency[stack.name].append(measured)
-
-    def add_paced(self, stack: Stack, measured: PacedRound) -> None:
-        """A round of paced streams."""
-        self._note(stack, measured)
-        self.paced[stack.name].append(measured)
-
-    def _note(self, stack: Stack, measured: AnyRound) -> None:
-        if measured.errors:
-            text = f"{stack.name}: {measured.errors} errors, the first: {measured.first_error}"
-            mine = stack.name == "mileage"
-            (self.failures if mine else self.competitor_errors).append(text)
-
-    def note_ledger(self, totals: LedgerTotals, counted: int) -> None:
-        """Check the ledger and the metrics against what was sent."""
-        self.ledger, self.counted = totals, counted
-        if not self.sent <= totals.total <= self.sent + self.cut_off:
-            self.failures.append(
-                f"the ledger has {totals.total} rows for {self.sent} requests "
-                f"(and up to {self.cut_off} cut off)"
-            )
-        if counted != totals.total:
-            self.failures.append(f"metrics count {counted} requests, the ledger {totals.total}")
-        tokens = (self.sent - self.streamed) * ANSWER_TOKENS + self.streamed * (EVENTS - 1)
-        if totals.output_tokens < tokens:
-            self.failures.append(f"{totals.output_tokens} output tokens metered, {tokens} served")
-
-    def invalid(self) -> list[str]:
-        """Why the run says nothing, if so."""
-        reasons = list(self.competitor_errors)
-        for what, rounds in (("whole answers", self.whole), ("streams", self.streams)):
-            for name, measured in rounds.items():
-                if name != "direct" and sum(r.generator_limited for r in measured) * 2 > len(
-                    measured
-                ):
-                    reasons.append(f"{what}: generator and upstream are the limit, not {name}")
-            ours, direct = rounds.get("mileage"), rounds.get("direct")
-            if ours and direct and _median(direct, _per_s) < 1.5 * _median(ours, _per_s):
-                reasons.append(f"{what}: the upstream alone is not 1.5x as fast as the gateway")
-        return reasons
-
-    def doubts(self) -> list[str]:
-        """What disturbed the run."""
-        rounds: list[AnyRound] = [
-            *(r for rs in self.whole.values() for r in rs),
-            *(r for rs in self.streams.values() for r in rs),
-            *(r for rs in self.latency.values() for r in rs),
-        ]
-        return disturbances(measured.use for measured in rounds)
-
-    def show(self, output: Output) -> None:
-        """Tables for people."""
-        columns = (
-            "stack",
-            "median/s",
-            "min",
-            "max",
-            "CPU us",
-            "p50 ms",
-            "p99 ms",
-            "core",
-            "errors",
-        )
-        for title, rounds in (
-            ("Whole answers, 32 connections", self.whole),
-            (f"Streams of {EVENTS} events, 32 connections", self.streams),
-        ):
-            rows = []
-            for name, measured in rounds.items():
-                per_s = spread(r.per_s for r in measured)
-                rows.append(
-                    (
-                        name,
-                        *(round(per_s.median), round(per_s.low), round(per_s.high)),
-                        _median(measured, _cpu_us),
-                        _middle(r.p50_ms for r in measured),
-                        _middle(r.p99_ms for r in measured),
-                        f"{_median(measured, lambda r: r.use.stack_ratio):.0%}",
-                        sum(r.errors for r in measured),
-                    )
-                )
-            output.table(title, columns, rows)
-        output.table(
-            "Whole answers at 1,000 requests/s, from the scheduled start",
-            ("stack", "p50 ms", "p99 ms", "client late p50 ms", "p99 ms", "errors"),
-            [
+def show(runs: Runs, output: Output) -> None:
+    """Print tables for people."""
+    columns = (
+        "stack",
+        "median/s",
+        "min",
+        "max",
+        "CPU us",
+        "p50 ms",
+        "p99 ms",
+        "core",
+        "errors",
+    )
+    for title, rounds in (
+        ("Whole answers, 32 connections", runs.whole),
+        (f"Streams of {EVENTS} events, 32 connections", runs.streams),
+    ):
+        rows = []
+        for name, measured in rounds.items():
+            per_s = spread(r.per_s for r in measured)
+            rows.append(
                 (
                     name,
-                    _middle(r.p50_ms for r in measured),
-                    _middle(r.p99_ms for r in measured),
-                    _middle(r.lag_p50_ms for r in measured),
-                    _middle(r.lag_p99_ms for r in measured),
-                    sum(r.errors for r in measured),
-                )
-                for name, measured in self.latency.items()
-            ],
-        )
-        output.table(
-            "Paced streams, one event a packet",
-            ("stack", "events/s", "CPU us per event", "event p50 ms", "event p99 ms", "errors"),
-            [
-                (
-                    name,
-                    round(_median(measured, lambda r: r.events_per_s)),
+                    *(round(per_s.median), round(per_s.low), round(per_s.high)),
                     _median(measured, _cpu_us),
                     _middle(r.p50_ms for r in measured),
                     _middle(r.p99_ms for r in measured),
+                    f"{_median(measured, lambda r: r.use.stack_ratio):.0%}",
                     sum(r.errors for r in measured),
                 )
-                for name, measured in self.paced.items()
-            ],
-        )
+            )
+        output.table(title, columns, rows)
+    output.table(
+        "Whole answers at 1,000 requests/s, from the scheduled start",
+        ("stack", "p50 ms", "p99 ms", "client late p50 ms", "p99 ms", "errors"),
+        [
+            (
+                name,
+                _middle(r.p50_ms for r in measured),
+                _middle(r.p99_ms for r in measured),
+                _middle(r.lag_p50_ms for r in measured),
+                _middle(r.lag_p99_ms for r in measured),
+                sum(r.errors for r in measured),
+            )
+            for name, measured in runs.latency.items()
+        ],
+    )
+    output.table(
+        "Paced streams, one event a packet",
+        ("stack", "events/s", "CPU us per event", "event p50 ms", "event p99 ms", "errors"),
+        [
+            (
+                name,
+                round(_median(measured, lambda r: r.events_per_s)),
+                _median(measured, _cpu_us),
+                _middle(r.p50_ms for r in measured),
+                _middle(r.p99_ms for r in measured),
+                sum(r.errors for r in measured),
+            )
+            for name, measured in runs.paced.items()
+        ],
+    )
 
 
 def figures(runs: Runs) -> dict[str, object]:

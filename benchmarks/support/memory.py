@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
@@ -19,54 +20,70 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """One process: resident and proportional memory in bytes, descriptors, connections by state.
+    """One process: resident and proportional memory in bytes, and its descriptors by kind.
 
-    `to_engine`: connections to the engine's port; kept ones are a pool and no leak.
+    `sockets` are without the pool of connections to the engine, which is no leak; `half_closed`
+    are connections that the other side has closed and we have not.
     """
 
     pid: int
     rss: int
     pss: int
-    fds: int
-    to_engine: int
+    sockets: int
+    others: tuple[str, ...]
     half_closed: int
-
-    @property
-    def own_fds(self) -> int:
-        """Descriptors less the pool of connections to the engine."""
-        return self.fds - self.to_engine
-
-
-def settled_uses(service: Service, engine_port: int) -> dict[int, ProcessUse]:
-    """As process_uses, by process the sample with the fewest descriptors of three.
-
-    A health check that is just on its way is no leak.
-    """
-    settled: dict[int, ProcessUse] = {}
-    for number in range(3):
-        time.sleep(0.3 if number else 0)
-        for pid, use in process_uses(service, engine_port).items():
-            if pid not in settled or use.own_fds < settled[pid].own_fds:
-                settled[pid] = use
-    return settled
 
 
 def process_uses(service: Service, engine_port: int) -> dict[int, ProcessUse]:
     """By process id, the program itself and its children."""
     uses = {}
     for process in service.tree():
-        with suppress(psutil.NoSuchProcess):
-            memory = process.memory_full_info()
-            connections = process.net_connections(kind="tcp")
-            uses[process.pid] = ProcessUse(
-                pid=process.pid,
-                rss=memory.rss,
-                pss=memory.pss,
-                fds=process.num_fds(),
-                to_engine=sum(1 for c in connections if c.raddr and c.raddr.port == engine_port),
-                half_closed=sum(1 for c in connections if c.status == psutil.CONN_CLOSE_WAIT),
-            )
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):
+            uses[process.pid] = _process_use(process, engine_port)
     return uses
+
+
+def settled_uses(service: Service, engine_port: int) -> dict[int, ProcessUse]:
+    """As process_uses, by process the sample with the fewest sockets of several.
+
+    A health check that is just on its way is no leak.
+    """
+    settled: dict[int, ProcessUse] = {}
+    for number in range(4):
+        time.sleep(0.3 if number else 0)
+        for pid, use in process_uses(service, engine_port).items():
+            if pid not in settled or use.sockets < settled[pid].sockets:
+                settled[pid] = use
+    return settled
+
+
+def _process_use(process: psutil.Process, engine_port: int) -> ProcessUse:
+    memory = process.memory_full_info()
+    while True:
+        before = process.net_connections(kind="tcp")
+        links = _links(process.pid)
+        after = process.net_connections(kind="tcp")
+        if {c.fd for c in before} == {c.fd for c in after}:
+            break  # the pool kept still meanwhile
+    pool = {f"{c.fd}" for c in after if c.raddr and c.raddr.port == engine_port}
+    others = sorted(target for target in links.values() if not target.startswith("socket:"))
+    return ProcessUse(
+        pid=process.pid,
+        rss=memory.rss,
+        pss=memory.pss,
+        sockets=len(links) - len(others) - len(pool),
+        others=tuple(others),
+        half_closed=sum(1 for c in after if c.status == psutil.CONN_CLOSE_WAIT),
+    )
+
+
+def _links(pid: int) -> dict[str, str]:
+    """What each descriptor of a process is."""
+    links = {}
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):
+            links[fd] = os.readlink(f"/proc/{pid}/fd/{fd}")
+    return links
 
 
 class Sampler:

@@ -144,7 +144,12 @@ def run_open_loop(
     """
     period_ns = round(1e9 / rate_per_s)
     count = round(rate_per_s * duration_s)
-    run = _Run(port, request, judge, connections, count, period_ns)
+    try:
+        run = _Run(port, request, judge, connections, count, period_ns)
+    except OSError as error:  # it does not accept connections
+        refused = OpenLoopResult()
+        refused.complain(str(error))
+        return refused
     collecting = gc.isenabled()
     gc.disable()  # a collection would delay the requests that are due meanwhile
     due_ns = time.monotonic_ns() + 50_000_000

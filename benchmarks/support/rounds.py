@@ -134,7 +134,7 @@ def whole_round(stack: Stack, duration_s: float, directory: Path) -> Round:
     errors, first_error = result.errors + probe.errors, probe.first_error
     mean_bytes = result.bytes / max(1, result.completed)
     if result.errors:
-        first_error = first_error or f"wrk counted {result.errors} errors"
+        first_error = first_error or result.failure or f"wrk counted {result.errors} errors"
     elif result.completed and not len(expected) * 0.9 < mean_bytes < len(expected) + 4096:
         errors, first_error = errors + 1, f"answers of {mean_bytes:.0f} bytes on average"
     return Round(

@@ -22,6 +22,7 @@ from benchmarks.support.payloads import (
     usage_event,
 )
 from benchmarks.support.probe import Probe, ask
+from benchmarks.support.processes import free_port
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +96,13 @@ def test_probe_accepts_a_big_answer_and_complains_of_another(engine: EngineUpstr
     bad()
     assert (bad.sent, bad.errors) == (1, 1)
     assert json.loads(ask(engine.port, padded).body)["object"] == "chat.completion"
+
+
+def test_clients_report_a_server_that_is_not_there() -> None:
+    port, request = free_port(), http_request(b"{}")
+    closed = run_closed_loop(port, request, lambda: ExactBody(b""), connections=2, window_s=0.1)
+    opened = run_open_loop(port, request, ExactBody(b""), rate_per_s=10, duration_s=0.1)
+    probe = Probe(port, request, ExactBody(b""))
+    probe()
+    assert [closed.errors, opened.errors, probe.errors] == [1, 1, 1]
+    assert (closed.completed, closed.answers_per_s) == (0, 0.0)

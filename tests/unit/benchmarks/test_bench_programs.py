@@ -93,8 +93,12 @@ def test_figures_are_read_out_of_wrks_output() -> None:
         completed=100, bytes=5, duration_us=2_000_000, errors=1, p50_us=7, p99_us=9
     )
     assert result.requests_per_s == 50
-    with pytest.raises(ValueError, match="unable to connect"):
-        parse_wrk("unable to connect to 127.0.0.1")
+
+
+def test_wrk_without_figures_is_an_error() -> None:
+    result = parse_wrk("unable to connect to 127.0.0.1")
+    assert (result.completed, result.errors) == (0, 1)
+    assert "unable to connect" in str(result.failure)
 
 
 def test_core_times_count_neither_idling_nor_waiting_for_disks_as_busy() -> None:

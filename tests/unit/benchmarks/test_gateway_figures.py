@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.support.gateway_figures import Runs, figures
+from benchmarks.support.gateway_figures import figures
+from benchmarks.support.gateway_runs import Runs
 from benchmarks.support.mileage import LedgerTotals
 from benchmarks.support.rounds import LatencyRound, PacedRound, Round
 from benchmarks.support.stacks import Stack

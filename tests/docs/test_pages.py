@@ -67,6 +67,32 @@ def test_make_targets_in_pages_exist() -> None:
     } == {}
 
 
+def missing_paths(text: str, root: Path) -> list[str]:
+    """Paths of the repository that code in the page names, and that are not there.
+
+    `*` and `NAME` stand for any name.
+    """
+    named = re.findall(r"`((?:src|tests|scripts|docs|benchmarks|\.ci)/[\w./*-]*)`", text)
+    return sorted(
+        name for name in set(named) if not any(root.glob(name.rstrip("/").replace("NAME", "*")))
+    )
+
+
+def test_paths_in_pages_exist() -> None:
+    assert {
+        page.name: missing
+        for page in pages()
+        if (missing := missing_paths(page.read_text("utf-8"), ROOT))
+    } == {}
+
+
+def test_a_missing_path_is_found(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a_b.py").touch()
+    page = "`src/a_b.py`, `src/`, `src/a_*.py`, `src/NAME.py`, `src/c.py`, src/d.py, `docs/x`"
+    assert missing_paths(page, tmp_path) == ["docs/x", "src/c.py"]
+
+
 def test_no_page_or_script_names_a_path_of_one_machine() -> None:
     scripts = [p for p in (ROOT / "scripts").rglob("*") if p.suffix in (".sh", ".py")]
     files = [*pages(), *scripts, ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "pyproject.toml"]

@@ -168,14 +168,34 @@ class Gateway:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def kill(self) -> None:
-        """kill -9 the supervisor alone, and wait until its children have ended by themselves."""
+    def kill_supervisor(self) -> list[psutil.Process]:
+        """kill -9 the supervisor alone; its children, which are to end by themselves."""
         assert self._process is not None
-        children = psutil.Process(self.pid).children(recursive=True)
+        children = self._children()
         self._process.kill()
         self._process.wait(STOP_S)
-        _, alive = psutil.wait_procs(children, timeout=WAIT_S)
-        assert not alive, f"outlive the supervisor: {[p.cmdline() for p in alive]}\n{self.log}"
+        return children
+
+    def kill_all(self) -> None:
+        """kill -9 the supervisor and all its children, as a machine that runs out of memory does.
+
+        The supervisor is stopped first, so that it does not see its children die.
+        """
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        children = self._children()
+        for process in children:
+            process.kill()
+        self._process.kill()
+        self._process.wait(STOP_S)
+        psutil.wait_procs(children, timeout=STOP_S)
+
+    def run_second(
+        self, *arguments: str, state: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the same command once more, which is to fail soon; by default with the same state."""
+        command = [*self._command[1:], *arguments]
+        return run_mileage(*command, state=self.state if state is None else state)
 
     def workers(self) -> list[psutil.Process]:
         """Its worker processes that live now."""
@@ -283,15 +303,7 @@ class Gateway:
         rows: list[RequestTimeline] = []
 
         def enough() -> bool:
-            nonlocal rows
-            try:
-                reader = LedgerReader(self.listening.ledger)
-            except LedgerError:
-                return False
-            try:
-                rows = reader.last(100_000, where)[::-1]
-            finally:
-                reader.close()
+            rows[:] = self._rows(where)
             return len(rows) >= count
 
         try:
@@ -302,6 +314,22 @@ class Gateway:
             ) from None
         assert len(rows) == count, f"{len(rows)} requests in the ledger instead of {count}: {rows}"
         return rows
+
+    def requests_ended(self) -> list[RequestTimeline]:
+        """All requests in the ledger, in order of arrival, of a gateway that has ended."""
+        assert self._process is not None
+        assert self._process.poll() is not None, "what is in the ledger may still grow"
+        return self._rows(RequestFilter())
+
+    def _rows(self, where: RequestFilter) -> list[RequestTimeline]:
+        try:
+            reader = LedgerReader(self.listening.ledger)
+        except LedgerError:  # not made yet
+            return []
+        try:
+            return reader.last(100_000, where)[::-1]
+        finally:
+            reader.close()
 
 
 def _environment(state: Path) -> dict[str, str]:

@@ -1,0 +1,224 @@
+"""The gateway's own life: draining, killed processes, a ledger that loses nothing finished."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.support.engine import Behaviour, ScriptedEngine
+from tests.support.gateway import Gateway, wait_until
+from tests.support.load import Load
+from tests.support.raw_http import RawClient, events_of, get, post
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "toy", "messages": HELLO}
+
+
+@contextlib.contextmanager
+def held_streams(
+    gateway: Gateway, engine: ScriptedEngine, count: int = 1
+) -> Iterator[list[RawClient]]:
+    """Open streams whose first token has arrived, and that go on when the engine is released."""
+    engine.behaviour = Behaviour(hold_at=1)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(gateway.port)) for _ in range(count)]
+        for client in clients:
+            client.send(post(CHAT, {**BODY, "stream": True}))
+            assert client.read_head()[0] == 200
+        engine.until(lambda: engine.running == count, "the streams are under way")
+        engine.behaviour = Behaviour()
+        yield clients
+
+
+def test_drain_finishes_what_is_in_flight_and_refuses_what_is_new(tmp_path: Path) -> None:
+    with (
+        ScriptedEngine() as engine,
+        Gateway(tmp_path, engines=[engine.url]) as gateway,
+        held_streams(gateway, engine) as (stream,),
+        RawClient(gateway.port) as idle,
+    ):
+        assert idle.ask(get("/readyz")).status == 200
+        gateway.signal(signal.SIGTERM)
+        assert idle.closed(), "a connection that waits for nothing is closed"
+        wait_until(lambda: ready(gateway) == 503, "not ready for more")
+        with RawClient(gateway.port) as new:
+            refusal = new.ask(post(CHAT, BODY))
+            assert (refusal.status, refusal.headers["retry-after"]) == (503, "5")
+            assert "shutting down" in refusal.json["error"]["message"]
+            assert new.closed()
+        engine.release()
+        events = events_of(b"".join(iter(stream.read_chunk, b"")))
+        assert events[-1] == "[DONE]"
+        assert gateway.wait() == 0
+        assert stream.closed()
+        assert [(row.outcome, row.status) for row in gateway.requests(1)] == [("ok", 200)]
+        assert len(engine.received) == 1
+
+
+def ready(gateway: Gateway) -> int:
+    with RawClient(gateway.port) as client:
+        return client.ask(get("/readyz")).status
+
+
+def test_second_signal_ends_at_once_and_the_next_start_marks_what_was_in_flight(
+    tmp_path: Path,
+) -> None:
+    with ScriptedEngine() as engine:
+        with (
+            Gateway(tmp_path, engines=[engine.url]) as gateway,
+            held_streams(gateway, engine),
+        ):
+            gateway.signal(signal.SIGINT)
+            wait_until(lambda: "stopping" in gateway.log, "the first signal was heard")
+            gateway.signal(signal.SIGINT)
+            assert gateway.wait(10) == 0
+        with Gateway(tmp_path, engines=[engine.url]) as gateway:
+            assert [row.outcome for row in gateway.requests(1)] == ["lost"]
+
+
+def test_drain_by_the_control_api_ends_the_process_too(tmp_path: Path) -> None:
+    with ScriptedEngine() as engine, Gateway(tmp_path, engines=[engine.url]) as gateway:
+        assert gateway.admin("/api/v1/drain", "POST") == {"draining": True}
+        assert gateway.wait() == 0
+
+
+def test_drain_is_bounded_by_its_timeout(tmp_path: Path) -> None:
+    config = "[server]\ndrain_timeout_s = 1.0\n"
+    with (
+        ScriptedEngine() as engine,
+        Gateway(tmp_path, engines=[engine.url], config=config) as gateway,
+        held_streams(gateway, engine),
+    ):
+        started_s = time.monotonic()
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() == 0
+        assert 1.0 <= time.monotonic() - started_s < 10.0
+        assert "cut by the drain timeout" in gateway.log
+        engine.until(lambda: engine.aborted == 1, "the generation was given up")
+
+
+def test_killed_worker_is_replaced_and_no_finished_request_is_lost(tmp_path: Path) -> None:
+    with (
+        ScriptedEngine() as engine,
+        Gateway(tmp_path, "--workers", "3", engines=[engine.url]) as gateway,
+        held_streams(gateway, engine, 12) as streams,
+    ):
+        before = {process.pid for process in gateway.workers()}
+        with Load(gateway.url, BODY) as load:
+            load.wait_for_more(50)
+            victim = next(iter(before))
+            psutil.Process(victim).kill()
+            load.wait_for_more(50)
+            wait_until(lambda: replaced(gateway, victim), "another worker is in its place")
+            load.wait_for_more(50)
+        assert before - {process.pid for process in gateway.workers()} == {victim}
+        engine.release()
+        ends = [end_of(stream) for stream in streams]
+        assert ends.count("[DONE]") < len(ends), "the victim had streams in flight"
+        assert ends.count("[DONE]") > 0, "the other workers' streams were not touched"
+        assert not load.refused
+        gateway.stop()
+        rows = gateway.requests_ended()
+        check_ledger(rows, load)
+        lost = [row for row in rows if row.outcome == "lost"]
+        assert sum(row.stream for row in lost) == ends.count("cut")
+        # What broke may have been anywhere between the client and the last byte of its answer.
+        assert len(lost) <= ends.count("cut") + load.broken
+        assert len(rows) <= len(ends) + len(load.finished) + load.broken
+        assert {row.outcome for row in rows} == {"ok", "lost"}
+
+
+def replaced(gateway: Gateway, victim: int) -> bool:
+    pids = [process.pid for process in gateway.workers()]
+    return victim not in pids and len(pids) == 3
+
+
+def end_of(stream: RawClient) -> str:
+    """What a held stream ends with: its own last event, or a connection that is cut."""
+    try:
+        data = b"".join(iter(stream.read_chunk, b""))
+    except (ConnectionError, AssertionError):
+        return "cut"
+    return str(events_of(data)[-1])
+
+
+def check_ledger(rows: list[Any], load: Load) -> None:
+    """Every answer that a client had whole is in the ledger as ok, and nothing twice."""
+    ok = {row.id for row in rows if row.outcome == "ok"}
+    missing = set(load.finished) - ok
+    assert not missing, f"finished, but not in the ledger: {missing}"
+    assert len({row.id for row in rows}) == len(rows)
+
+
+def test_workers_of_a_killed_supervisor_finish_what_is_in_flight_and_end(tmp_path: Path) -> None:
+    with ScriptedEngine() as engine:
+        with (
+            Gateway(tmp_path, "--workers", "2", engines=[engine.url]) as gateway,
+            held_streams(gateway, engine, 4) as streams,
+            Load(gateway.url, BODY) as load,
+        ):
+            load.wait_for_more(100)
+            workers = gateway.kill_supervisor()
+            wait_until(lambda: 503 in load.refused, "what is new is refused")
+            engine.release()
+            assert [end_of(stream) for stream in streams] == ["[DONE]"] * 4
+            _, alive = psutil.wait_procs(workers, timeout=20)
+            assert not alive, "the workers end by themselves"
+        assert set(load.refused) == {503}
+        with Gateway(tmp_path, engines=[engine.url]) as gateway:
+            gateway.stop()
+            rows = gateway.requests_ended()
+        check_ledger(rows, load)
+        assert [row.outcome for row in rows if row.stream] == ["ok"] * 4
+
+
+def test_next_start_after_kill_9_of_all_has_what_finished_and_marks_what_did_not(
+    tmp_path: Path,
+) -> None:
+    with ScriptedEngine() as engine:
+        with (
+            Gateway(tmp_path, "--workers", "2", engines=[engine.url]) as gateway,
+            held_streams(gateway, engine, 4),
+            Load(gateway.url, BODY) as load,
+        ):
+            load.wait_for_more(100)
+            gateway.kill_all()
+        with Gateway(tmp_path, engines=[engine.url]) as gateway:
+            assert httpx.post(f"{gateway.url}/chat/completions", json=BODY).status_code == 200
+            gateway.stop()
+            rows = gateway.requests_ended()
+        check_ledger(rows, load)
+        lost = [row for row in rows if row.outcome == "lost"]
+        assert sum(row.stream for row in lost) == 4
+        assert len(lost) <= 4 + load.broken
+        assert {row.outcome for row in rows} == {"ok", "lost"}
+
+
+def test_second_gateway_on_a_ledger_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    with ScriptedEngine() as engine, Gateway(tmp_path, engines=[engine.url]) as gateway:
+        second = gateway.run_second()
+        assert second.returncode == 1
+        assert f"is in use by another gateway (pid {gateway.pid})" in second.stderr
+        assert str(tmp_path / "state" / "mileage" / "ledger") in second.stderr
+        assert "Traceback" not in second.stderr
+        assert httpx.post(f"{gateway.url}/chat/completions", json=BODY).status_code == 200
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_port_in_use_is_told_by_the_setting_that_names_it(tmp_path: Path, workers: str) -> None:
+    with ScriptedEngine() as engine, Gateway(tmp_path, engines=[engine.url]) as gateway:
+        arguments = ("--port", str(gateway.port), "--workers", workers)
+        second = gateway.run_second(*arguments, state=tmp_path / "other")
+        assert second.returncode == 2
+        assert "server.port" in second.stderr
+        assert str(gateway.port) in second.stderr
+        assert "Traceback" not in second.stderr

@@ -33,6 +33,7 @@ sse_pieces = st.sampled_from(
         b"data: ", b"data:", b"[DONE]", b"\n\n", b"\n", b"\r\n\r\n", b"\r", b": ping\n\n",
         b"event: x\n",
         b'{"choices":[{"delta":{"content":"a"}}]}', b'{"choices":[],"usage":{"prompt_tokens":1}}',
+        b'"content":"', b'"usage":{',
         b'{"error":{}}', b'{"choices":null}', b'{"choices":[{}]}', b"{", b'"', b"\xff",
     ]
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from mileage.core.request import Endpoint
@@ -11,12 +13,14 @@ from mileage.wire.sse import EventCutter, events, payload
 
 __all__ = ["StreamMeter"]
 
-_EDGE = 4
-"""Runs of up to twice this many events are looked at one by one. Of a longer run (the engine, or
-the network, was ahead of us) only this many at each end are: the events in between are tokens,
+_FIRST, _LAST = 2, 4
+"""Runs of up to so many events together are looked at one by one. Of a longer run (the engine, or
+the network, was ahead of us) only the first and last ones are: the events in between are tokens,
 since what is not a token comes at the beginning or at the end of a stream."""
 
 
+_TEXT = b'"content":"'
+_NO_TEXT = (b'"', b"")
 _ABSENT = msgspec.Raw()
 _EMPTY = frozenset((b"", b"null", b'""', b"[]"))
 
@@ -105,8 +109,8 @@ class StreamMeter:
         if not run:
             return b""
         separator = self._cutter.separator
-        edge = len(run) if self._typed else _EDGE
-        head, middle, tail = events(run, separator, edge)
+        first, last = (len(run), 0) if self._typed else (_FIRST, _LAST)
+        head, middle, tail = events(run, separator, first, last)
         head_kinds = [self._classify(event) for event in head]
         tail_kinds = [self._classify(event) for event in tail]
         tokens = head_kinds.count("token") + tail_kinds.count("token")
@@ -128,9 +132,35 @@ class StreamMeter:
         rest, self._cutter.rest = self._cutter.rest, b""
         return rest
 
+    def figures(self, arrived_s: float) -> dict[str, Any]:
+        """What the stream's tokens say of a RequestTimeline; nothing where there were none."""
+        if not self.events:
+            return {}
+        times = self.clock.summary()
+        assert times.first_s is not None
+        assert times.last_s is not None
+        return {
+            "first_token_s": times.first_s - arrived_s,
+            "last_token_s": times.last_s - arrived_s,
+            "output_tokens_counted": times.events,
+            "itl_mean_s": times.itl_mean_s,
+            "itl_p99_s": times.itl_p99_s,
+            "itl_max_s": times.itl_max_s,
+            "token_times": self.clock.token_times(arrived_s),
+        }
+
     def _classify(self, event: bytes) -> str:
         """token, other, or hide (usage that only we asked for)."""
         data = payload(event)
+        # Most events are told by their bytes: inside a JSON string these quotes would be escaped.
+        text = data.find(_TEXT) + len(_TEXT)
+        if (
+            text >= len(_TEXT)
+            and data[text : text + 1] not in _NO_TEXT
+            and not self._typed
+            and not _special(data)
+        ):
+            return "token"
         if not data:
             return "other"
         if data == b"[DONE]":
@@ -165,6 +195,11 @@ class StreamMeter:
             usage.take(event.message.usage)
         if event.response is not None and event.response.usage is not None:
             usage.take(event.response.usage)
+
+
+def _special(data: bytes) -> bool:
+    """The event may carry usage, or an error."""
+    return b'"usage":{' in data or b'"error"' in data
 
 
 def _has_output(choice: _Choice) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 __all__ = ["EventCutter", "events", "payload"]
 
 _HELD_BYTES_MAX = 256 * 1024
@@ -42,39 +44,39 @@ class EventCutter:
         return data[:end]
 
 
-def events(run: bytes, separator: bytes, edge: int) -> tuple[list[bytes], bytes, list[bytes]]:
+def events(
+    run: bytes, separator: bytes, first: int, last: int
+) -> tuple[list[bytes], bytes, list[bytes]]:
     """A run of whole events as (the first ones, those in between uncut, the last ones).
 
-    Up to twice `edge` events are all among the first; of more, `edge` are cut off at each end.
+    Up to `first + last` events are all among the first ones; of more, so many are cut off at each
+    end.
     """
-    first: list[bytes] = []
-    start = 0
     size = len(separator)
-    for _ in range(2 * edge):
-        end = run.find(separator, start)
-        if end < 0:
-            break
-        end += size
-        first.append(run[start:end])
-        start = end
-    if start == len(run):
-        return first, b"", []
-    last: list[bytes] = []
-    end = len(run)
-    middle = sum(map(len, first[:edge]))
-    for _ in range(edge):
-        begin = run.rfind(separator, middle, end - size) + size
-        if begin < size or begin <= middle:
-            break
-        last.append(run[begin:end])
-        end = begin
-    return first[:edge], run[middle:end], last[::-1]
+    ends = [0]
+    end = 0
+    for _ in range(first + last):
+        end = run.find(separator, end) + size
+        if end < size:
+            end = len(run)  # an endless event's beginning, passed on in parts
+        ends.append(end)
+        if end == len(run):
+            return [run[a:b] for a, b in pairwise(ends)], b"", []
+    begins = [len(run)]
+    for _ in range(last):
+        begins.append(run.rfind(separator, ends[first], begins[-1] - size) + size)
+    begins.reverse()
+    return (
+        [run[a:b] for a, b in pairwise(ends[: first + 1])],
+        run[ends[first] : begins[0]],
+        [run[a:b] for a, b in pairwise(begins)],
+    )
 
 
 def payload(event: bytes) -> bytes:
     """The event's data lines, joined by newlines; b'' where there is none."""
-    if event.startswith(b"data: ") and event.count(b"\n") <= 2 and b"\r" not in event:
-        return event[6:].rstrip(b"\n")
+    if event.startswith(b"data: ") and event.find(b"\n", 6) >= len(event) - 2:
+        return event[6:-2]  # the usual form, one line
     lines = (line for line in event.splitlines() if line.startswith(b"data:"))
     return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines)
 

@@ -39,14 +39,14 @@ def test_an_endless_event_is_passed_on_in_parts() -> None:
     ("count", "sizes"),
     [
         pytest.param(1, (1, 0, 0), id="one event"),
-        pytest.param(4, (4, 0, 0), id="as many as twice the edge"),
-        pytest.param(5, (2, 1, 2), id="one in between"),
-        pytest.param(100, (2, 96, 2), id="many in between"),
+        pytest.param(5, (5, 0, 0), id="as many as both edges"),
+        pytest.param(6, (2, 1, 3), id="one in between"),
+        pytest.param(100, (2, 95, 3), id="many in between"),
     ],
 )
 def test_events_are_cut_at_the_edges_of_a_run(count: int, sizes: tuple[int, int, int]) -> None:
     run = b"".join(b"data: %d\n\n" % i for i in range(count))
-    first, middle, last = events(run, b"\n\n", 2)
+    first, middle, last = events(run, b"\n\n", 2, 3)
     assert (len(first), middle.count(b"\n\n"), len(last)) == sizes
     assert b"".join(first) + middle + b"".join(last) == run
 

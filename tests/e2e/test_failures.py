@@ -244,6 +244,29 @@ def test_generation_is_given_up_when_the_client_leaves(duo: Duo, stream: bool) -
     assert row.status == (200 if stream else 499)
 
 
+def test_a_client_that_leaves_at_the_last_event_has_the_whole_answer(
+    duo: Duo, client: openai.OpenAI
+) -> None:
+    # The official client closes its connection as soon as it has read "[DONE]".
+    duo.set(Behaviour(end_s=0.5))
+    for _ in range(4):
+        assert read_text(client, stream=True) == text_of(5)
+    assert {(row.outcome, row.output_tokens) for row in duo.rows(4)} == {("ok", 5)}
+    wait_until(lambda: duo.sum("finished") == 4, "the engine ended its answers")
+    assert not duo.sum("aborted"), "the connections to the engine live on"
+
+
+def test_an_engine_that_never_ends_its_answer_does_not_keep_the_client(
+    duo: Duo, client: openai.OpenAI
+) -> None:
+    duo.set(Behaviour(end_s=60.0))
+    with RawClient(duo.gateway.port) as raw:
+        body = {"model": "toy", "messages": HELLO, "stream": True}
+        assert events_of(raw.ask(post(CHAT, body)).body)[-1] == "[DONE]"
+    wait_until(lambda: duo.sum("aborted") == 1, "the connection was given up")
+    assert [row.outcome for row in duo.rows(1)] == ["ok"]
+
+
 def test_client_s_own_timeout_gives_the_generation_up(duo: Duo) -> None:
     duo.set(Behaviour(hold_at=0))
     with duo.gateway.client(timeout=0.5) as client, pytest.raises(openai.APITimeoutError):

@@ -169,14 +169,16 @@ def test_workers_of_a_killed_supervisor_finish_what_is_in_flight_and_end(tmp_pat
             load.wait_for_more(100)
             workers = gateway.kill_supervisor()
             wait_until(lambda: 503 in load.refused, "what is new is refused")
-            engine.release()
-            assert [end_of(stream) for stream in streams] == ["[DONE]"] * 4
-            _, alive = psutil.wait_procs(workers, timeout=20)
-            assert not alive, "the workers end by themselves"
+            # The next one may start while they still work: what they write is not lost to it.
+            with Gateway(tmp_path, engines=[engine.url]) as successor:
+                engine.release()
+                assert [end_of(stream) for stream in streams] == ["[DONE]"] * 4
+                _, alive = psutil.wait_procs(workers, timeout=20)
+                assert not alive, "the workers end by themselves"
+                load.stop()
+                successor.stop()
+            rows = successor.requests_ended()
         assert set(load.refused) == {503}
-        with Gateway(tmp_path, engines=[engine.url]) as gateway:
-            gateway.stop()
-            rows = gateway.requests_ended()
         check_ledger(rows, load)
         assert [row.outcome for row in rows if row.stream] == ["ok"] * 4
 
@@ -201,6 +203,24 @@ def test_next_start_after_kill_9_of_all_has_what_finished_and_marks_what_did_not
         assert sum(row.stream for row in lost) == 4
         assert len(lost) <= 4 + load.broken
         assert {row.outcome for row in rows} == {"ok", "lost"}
+
+
+def test_answer_that_a_client_has_is_on_record_when_all_is_killed_at_that_moment(
+    tmp_path: Path,
+) -> None:
+    with ScriptedEngine() as engine:
+        engine.behaviour = Behaviour(end_s=60.0)
+        with (
+            Gateway(tmp_path, engines=[engine.url]) as gateway,
+            RawClient(gateway.port) as client,
+        ):
+            client.send(post(CHAT, {**BODY, "stream": True}))
+            client.read_head()
+            while b"[DONE]" not in client.read_chunk():
+                pass
+            gateway.kill_all()
+        with Gateway(tmp_path, engines=[engine.url]) as gateway:
+            assert [row.outcome for row in gateway.requests(1)] == ["ok"]
 
 
 def test_second_gateway_on_a_ledger_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ class Connection(asyncio.Protocol):
             self._write(_chunk(event) if chunked else event)
             self._engine.bytes_streamed += len(event)
             await self._writable.wait()
+        await asyncio.sleep(behaviour.end_s)
         if chunked:
             self._write(b"0\r\n\r\n")
         return True

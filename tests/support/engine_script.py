@@ -21,6 +21,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     token_bytes: int = 0
     first_token_s: float = 0.0
     token_s: float = 0.0
+    end_s: float = 0.0
+    """Between a stream's last event and the end of the answer."""
     status: int = 200
     message: str = "as the test said"
     headers: tuple[str, ...] = ()

@@ -149,7 +149,11 @@ class Exchange:
         now_s = time.monotonic()
         if self.upstream is not None:
             self.upstream.abort()
-        self._finish("cancelled", self._status or 499, now_s, reason="client_gone")
+        if self._meter is not None and self._meter.failed:
+            # Clients leave at an error event.
+            self._finish("failed", 200, now_s, reason="engine_error_event")
+        else:
+            self._finish("cancelled", self._status or 499, now_s, reason="client_gone")
         self._driver.handle(Cancelled(self.request.id), now_s)
 
     def client_ready(self) -> None:
@@ -181,14 +185,14 @@ class Exchange:
                 self.answer_broken("broken", f"an answer above {_ANSWER_BYTES_MAX} bytes")
             return
         run = self._meter_events(meter, data, now_s)
-        if run:
-            connection = self._connection
-            if not self._started:
-                self._started = True
-                connection.start(200, self._head_lines())
-            connection.write(run)
-            if connection.slow and self.upstream is not None:
-                self.upstream.pause()
+        if meter.ended:
+            # Clients leave at the last event: the record is made before that goes out.
+            if self.upstream is not None:
+                self.upstream.release()
+                self.upstream = None
+            self._complete(meter, run, now_s)
+        elif run:
+            self._send_on(run)
 
     def answer_ended(self, data: bytes, now_s: float) -> None:
         """The engine's answer is complete."""
@@ -230,15 +234,27 @@ class Exchange:
             self._last_token_s = now_s
         return run
 
+    def _send_on(self, run: bytes) -> None:
+        connection = self._connection
+        if not self._started:
+            self._started = True
+            connection.start(200, self._head_lines())
+        connection.write(run)
+        if connection.slow and self.upstream is not None:
+            self.upstream.pause()
+
     def _end_stream(self, meter: StreamMeter, data: bytes, now_s: float) -> None:
-        if not any(name in _FRAMING for name, _ in self._headers):
-            # The end of the connection is all that tells the end: the engine may have died.
-            self.body_received(data, now_s)
-            if not (meter.ended or meter.failed):
-                self._attempt_failed("broken", "connection closed inside the stream", now_s)
-                return
-            data = b""
-        run = self._meter_events(meter, data, now_s) + meter.rest()
+        run = self._meter_events(meter, data, now_s)
+        framed = any(name in _FRAMING for name, _ in self._headers)
+        if framed or meter.ended or meter.failed:
+            self._complete(meter, run + meter.rest(), now_s)
+            return
+        # The end of the connection is all that tells the end: the engine may have died.
+        if run:
+            self._send_on(run)
+        self._attempt_failed("broken", "connection closed inside the stream", now_s)
+
+    def _complete(self, meter: StreamMeter, run: bytes, now_s: float) -> None:
         connection = self._connection
         if not self._started:
             connection.start(200, self._head_lines())
@@ -350,16 +366,7 @@ class Exchange:
         arrived_s = request.arrived_s
         if usage is None:
             usage = meter.usage if meter is not None else Usage()
-        first_s = last_s = mean_s = p99_s = max_s = counted = None
-        token_times: tuple[int, ...] = ()
-        if meter is not None and meter.events:
-            times = meter.clock.summary()
-            assert times.first_s is not None
-            assert times.last_s is not None
-            first_s, last_s = times.first_s - arrived_s, times.last_s - arrived_s
-            counted = times.events
-            mean_s, p99_s, max_s = times.itl_mean_s, times.itl_p99_s, times.itl_max_s
-            token_times = meter.clock.token_times(arrived_s)
+        figures = meter.figures(arrived_s) if meter is not None else {}
         target = self._target
         self._driver.finish(
             RequestTimeline(
@@ -375,19 +382,13 @@ class Exchange:
                 attempts=self._attempts,
                 reason=reason,
                 dispatched_s=self._dispatched_s,
-                first_token_s=first_s,
-                last_token_s=last_s,
                 finished_s=now_s - arrived_s,
                 prompt_tokens=usage.prompt_tokens,
                 cached_tokens=usage.cached_tokens,
                 output_tokens=usage.output_tokens,
                 reasoning_tokens=usage.reasoning_tokens,
-                output_tokens_counted=counted,
-                itl_mean_s=mean_s,
-                itl_p99_s=p99_s,
-                itl_max_s=max_s,
-                token_times=token_times,
                 trace_id=self._trace_id,
+                **figures,
             )
         )
 

@@ -31,6 +31,9 @@ class _Connecting:
     def resume(self) -> None:
         """Nothing is read yet."""
 
+    def release(self) -> None:
+        """Nothing is left to read."""
+
     def abort(self) -> None:
         """Do not send the request after all."""
         if self.task is not None:

@@ -16,6 +16,8 @@ __all__ = ["AnswerSink", "BreakKind", "Carrier", "PooledSink", "UpstreamConnecti
 BreakKind: TypeAlias = Literal["connect", "timeout", "broken"]
 
 _HEAD_BYTES_MAX = 65_536
+_RELEASED_S = 1.0
+"""For the rest of an answer that nobody waits for: the last chunk, which follows at once."""
 _FOREVER = float("inf")
 
 
@@ -44,6 +46,9 @@ class Carrier(Protocol):
     def resume(self) -> None:
         """Read on."""
 
+    def release(self) -> None:
+        """The answer is complete for its sink, which gets nothing more; read the rest of it."""
+
     def abort(self) -> None:
         """Give the request up; nothing more comes to its sink."""
 
@@ -67,6 +72,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_parser",
         "_paused",
         "_pool",
+        "_released",
         "_status",
         "_transport",
         "answered",
@@ -88,6 +94,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._keep_alive = True
         self._ended = False
         self._paused = False
+        self._released = False
         self.sink: PooledSink | None = None
         self.request = b""
         self.answered = False
@@ -120,6 +127,13 @@ class UpstreamConnection(asyncio.Protocol):
             self._paused = False
             self.deadline_s = time.monotonic() + self._pool.response_timeout_s
             self._transport.resume_reading()
+
+    def release(self) -> None:
+        """The answer is complete for its sink; read what is left of it, and be idle then."""
+        self.sink = None
+        self._released = True
+        self.resume()
+        self.deadline_s = time.monotonic() + _RELEASED_S
 
     def abort(self) -> None:
         """Give the answer up; the closed connection tells the engine to stop generating."""
@@ -158,12 +172,12 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse a part of the answer."""
         now_s = time.monotonic()
-        sink = self.sink
-        if sink is None:
+        if self.sink is not None:
+            self.answered = True
+            self.deadline_s = now_s + self._pool.response_timeout_s
+        elif not self._released:
             self.abort()  # bytes that nobody asked for
             return
-        self.answered = True
-        self.deadline_s = now_s + self._pool.response_timeout_s
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -226,7 +240,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         sink, self.sink = self.sink, None
         self.request = b""
-        self._ended = False
+        self._ended = self._released = False
         self._status = self._head_bytes = 0
         self.used = True
         if self._paused:

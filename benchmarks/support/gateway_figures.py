@@ -18,8 +18,8 @@ __all__ = ["BARS", "figures", "show"]
 
 BARS = (
     Bar("requests_per_s", 10_000),
-    Bar("ratio_vllm_router", 3),
-    Bar("stream_ratio_vllm_router", 2),
+    Bar("ratio_vllm_router", 3, comparative=True),
+    Bar("stream_ratio_vllm_router", 2, comparative=True),
     Bar("added_p50_ms", 0.3, at_least=False),
     Bar("added_p99_ms", 2, at_least=False),
 )

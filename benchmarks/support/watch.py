@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import median
 
 import psutil
 
@@ -19,7 +20,7 @@ GATEWAY_CORE = 0
 LOAD_CORE = 1
 """Where upstream and load generator run."""
 FOREIGN_RATIO_MAX = 0.05
-"""Above this share of a core, other programs disturbed the round."""
+"""Above this share of a core in most rounds, other programs disturbed the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +87,18 @@ def _load_cpu_s() -> float:
 
 
 def disturbances(uses: Iterable[CoreUse]) -> list[str]:
-    """What disturbed a run, one sentence each; none on a quiet machine."""
+    """What disturbed most rounds of a run, one sentence each; none on a quiet machine.
+
+    A single bad round says nothing: figures are medians over the rounds.
+    """
     known = list(uses)
     found = []
     for text, shares in (
-        (
-            "other programs took up to {:.0%} of the gateway's core",
-            [u.foreign_ratio for u in known],
-        ),
-        (
-            "other programs took up to {:.0%} of the load's core",
-            [u.load_foreign_ratio for u in known],
-        ),
-        ("the hypervisor took up to {:.0%} of a core", [u.stolen_ratio for u in known]),
+        ("other programs took {:.0%} of the gateway's core", [u.foreign_ratio for u in known]),
+        ("other programs took {:.0%} of the load's core", [u.load_foreign_ratio for u in known]),
+        ("the hypervisor took {:.0%} of a core", [u.stolen_ratio for u in known]),
     ):
-        if max(shares, default=0.0) > FOREIGN_RATIO_MAX:
-            found.append(text.format(max(shares)))
+        share = median(shares or [0.0])
+        if share > FOREIGN_RATIO_MAX:
+            found.append(text.format(share))
     return found

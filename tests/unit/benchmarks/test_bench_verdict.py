@@ -33,8 +33,22 @@ SLOW: dict[str, object] = {"speed": 9.9, "delay": 2.0}
         pytest.param({**GOOD, "delay": None}, {}, NO_VERDICT, 1, id="a figure is null"),
     ],
 )
-def test_verdict(
+def test_exit_code_and_reasons(
     figures: dict[str, object], notes: dict[str, list[str]], code: int, count: int
 ) -> None:
     result = verdict(figures, BARS, **notes)
     assert (result.exit_code, len(result.reasons)) == (code, count)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "doubts", "code"),
+    [
+        pytest.param(4.0, [], PASSED, id="a quiet machine"),
+        pytest.param(4.0, ["noise"], NO_VERDICT, id="the other may have been disturbed more"),
+        pytest.param(2.0, ["noise"], NO_VERDICT, id="we may have been disturbed more"),
+        pytest.param(2.0, [], FAILED, id="missed on a quiet machine"),
+    ],
+)
+def test_a_comparison_needs_a_quiet_machine(ratio: float, doubts: list[str], code: int) -> None:
+    bars = (Bar("ratio", 3, comparative=True),)
+    assert verdict({"ratio": ratio}, bars, doubts=doubts).exit_code == code

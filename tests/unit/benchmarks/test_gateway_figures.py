@@ -133,9 +133,13 @@ def test_an_upstream_that_is_hardly_faster_makes_the_run_invalid(runs: Runs) -> 
     assert any("1.5x" in reason for reason in runs.invalid())
 
 
-def test_other_programs_on_the_core_are_a_doubt(runs: Runs) -> None:
-    runs.add_whole(stack("mileage"), whole(12_000, core=use(stack=0.8, foreign=0.2)), counted=True)
-    assert len(runs.doubts()) == 1
+def test_other_programs_are_a_doubt_when_they_disturb_most_rounds(runs: Runs) -> None:
+    disturbed = whole(12_000, core=use(stack=0.8, foreign=0.2))
+    runs.add_whole(stack("mileage"), disturbed, counted=True)
+    assert runs.doubts() == []
+    for _ in range(30):
+        runs.add_whole(stack("mileage"), disturbed, counted=True)
+    assert runs.doubts() == ["other programs took 20% of the gateway's core"]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from typing import Any
-
 import msgspec
 
 from mileage.core.request import Endpoint
@@ -133,23 +131,6 @@ class StreamMeter:
         """The beginning of an event that never became whole; b'' on a well-formed stream."""
         rest, self._cutter.rest = self._cutter.rest, b""
         return rest
-
-    def figures(self, arrived_s: float) -> dict[str, Any]:
-        """What the stream's tokens say of a RequestTimeline; nothing where there were none."""
-        if not self.events:
-            return {}
-        times = self.clock.summary()
-        assert times.first_s is not None
-        assert times.last_s is not None
-        return {
-            "first_token_s": times.first_s - arrived_s,
-            "last_token_s": times.last_s - arrived_s,
-            "output_tokens_counted": times.events,
-            "itl_mean_s": times.itl_mean_s,
-            "itl_p99_s": times.itl_p99_s,
-            "itl_max_s": times.itl_max_s,
-            "token_times": self.clock.token_times(arrived_s),
-        }
 
     def figures(self, arrived_s: float) -> dict[str, Any]:
         """What the stream's tokens say of a RequestTimeline; nothing where there were none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import socket
@@ -131,8 +130,7 @@ class EmbeddedEngine:
         """End the child, by force after `grace_s`, and start no other."""
         if self._watcher is not None:
             self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
+            await asyncio.wait([self._watcher])
             self._watcher = None
         child, self._child = self._child, None
         if child is not None:

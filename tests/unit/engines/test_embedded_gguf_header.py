@@ -13,10 +13,9 @@ from mileage.engines.embedded.gguf_header import (
     GgufError,
     GgufHeader,
     MoreBytesError,
-    Tensor,
     parse_header,
-    tensor_bytes,
 )
+from mileage.engines.embedded.gguf_tensors import Tensor, tensor_bytes
 from tests.support.gguf_builder import GgufTensor, gguf_header, gguf_text
 
 MODEL: dict[str, object] = {

@@ -10,7 +10,7 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, quants
 
 from mileage.core.errors import ConfigError, EngineError
-from mileage.engines.embedded.gguf_header import Tensor
+from mileage.engines.embedded.gguf_tensors import Tensor
 from mileage.engines.embedded.model_files import check_model, read_header
 from mileage.engines.embedded.weights import WeightType, convert_weights, new_types
 from tests.support.gguf_builder import GgufTensor, gguf

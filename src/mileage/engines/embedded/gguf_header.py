@@ -8,20 +8,19 @@ it are there, and nothing is kept but small values.
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import Final
 
 import msgspec
+
+from mileage.engines.embedded.gguf_tensors import Tensor, tensor_bytes
 
 __all__ = [
     "HEADER_BYTES_MAX",
     "GgufError",
     "GgufHeader",
     "MoreBytesError",
-    "Tensor",
     "parse_header",
-    "tensor_bytes",
 ]
 
 HEADER_BYTES_MAX = 256 * 1024 * 1024
@@ -49,43 +48,6 @@ _SCALARS: Final = {
 _STRING, _ARRAY = 8, 9
 _U32, _U64 = _SCALARS[4], _SCALARS[10]
 
-_BLOCKS: Final = {
-    0: (1, 4),
-    1: (1, 2),
-    2: (32, 18),
-    3: (32, 20),
-    6: (32, 22),
-    7: (32, 24),
-    8: (32, 34),
-    10: (256, 84),
-    11: (256, 110),
-    12: (256, 144),
-    13: (256, 176),
-    14: (256, 210),
-    15: (256, 292),
-    16: (256, 66),
-    17: (256, 74),
-    18: (256, 98),
-    19: (256, 50),
-    20: (32, 18),
-    21: (256, 110),
-    22: (256, 82),
-    23: (256, 136),
-    24: (1, 1),
-    25: (1, 2),
-    26: (1, 4),
-    27: (1, 8),
-    28: (1, 8),
-    29: (256, 56),
-    30: (1, 2),
-    34: (256, 54),
-    35: (256, 66),
-    39: (32, 17),
-    40: (64, 36),
-    41: (128, 18),
-}
-"""Tensor type -> (values per block, bytes per block); of a type not here a row takes one byte."""
-
 Value = bool | int | float | str | tuple[int, ...] | None
 
 
@@ -95,16 +57,6 @@ class GgufError(ValueError):
 
 class MoreBytesError(Exception):
     """The header goes on past the bytes that were given."""
-
-
-class Tensor(msgspec.Struct, frozen=True):
-    """One entry of the table of tensors; `shape` begins with the length of a row."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: int
-    offset: int
-    """From the start of the data."""
 
 
 class GgufHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,12 +206,6 @@ def parse_header(data: bytes) -> GgufHeader:
         data_at=data_at if tensors else cursor.at,
         data_end=max((data_at + t.offset + tensor_bytes(t) for t in tensors), default=cursor.at),
     )
-
-
-def tensor_bytes(tensor: Tensor) -> int:
-    """Size of the tensor's data; a lower bound where its type is not known here."""
-    per_block, block_bytes = _BLOCKS.get(tensor.type, (1 << 62, 1))
-    return -(-tensor.shape[0] // per_block) * block_bytes * math.prod(tensor.shape[1:])
 
 
 def _version(cursor: _Cursor) -> int:

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, Final, Literal
 import msgspec
 
 from mileage.core.errors import ConfigError, EngineError, ModelFileError
-from mileage.engines.embedded.gguf_header import GgufHeader, Tensor, tensor_bytes
+from mileage.engines.embedded.gguf_header import GgufHeader
+from mileage.engines.embedded.gguf_tensors import Tensor, tensor_bytes
 from mileage.engines.embedded.model_cache import (
     Progress,
     atomic_file,

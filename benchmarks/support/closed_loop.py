@@ -74,96 +74,109 @@ def run_closed_loop(
 ) -> ClosedLoopResult:
     """Keep `connections` requests in flight for `window_s`, then let those in flight finish.
 
-    The first requests leave evenly over `ramp_s`, which is part of the window.
-
-    A connection that fails or gives no answer within the drain counts as an error and is not
-    opened again: the run is invalid anyway, and its result says why.
+    Connections are opened, each with its first request, evenly over `ramp_s`, which is part of the
+    window. One that fails or gives no answer within the drain counts as an error and is not opened
+    again: the run is invalid anyway, and its result says why.
     """
-    result = ClosedLoopResult()
-    clients = {}
     with select.epoll() as poll:
+        loop = _Loop(port, request, judge, poll)
+        start_ns = time.monotonic_ns()
+        gap_ns = ramp_s * 1e9 / connections
+        ramp = deque(start_ns + n * gap_ns for n in range(connections))
         try:
-            for _ in range(connections):
-                client = _Client(port, judge())
-                clients[client.socket.fileno()] = client
-                poll.register(client.socket, select.EPOLLIN)
-            start_ns = time.monotonic_ns()
-            gap_ns = ramp_s * 1e9 / connections
-            ramp = deque((start_ns + n * gap_ns, c) for n, c in enumerate(clients.values()))
-            end_ns = start_ns + int(window_s * 1e9)
-            _loop(poll, clients, ramp, request, result, (start_ns, end_ns), drain_s)
-            for _ in range(len(clients)):
-                result.complain(f"no whole answer {drain_s} s after the end of the window")
-        except OSError as error:  # it does not accept connections
-            result.complain(str(error))
+            loop.run(ramp, start_ns, start_ns + int(window_s * 1e9), drain_s)
         finally:
-            for client in clients.values():
-                client.socket.close()
+            loop.close()
+    result = loop.result
     result.latencies_s.sort()
     result.first_s.sort()
     return result
 
 
-def _loop(
-    poll: select.epoll,
-    clients: dict[int, _Client],
-    ramp: deque[tuple[float, _Client]],
-    request: bytes,
-    result: ClosedLoopResult,
-    window_ns: tuple[int, int],
-    drain_s: float,
-) -> None:
-    start_ns, end_ns = window_ns
-    while clients:
-        now_ns = time.monotonic_ns()
-        if now_ns > end_ns + drain_s * 1e9:
-            return
-        while ramp and ramp[0][0] <= now_ns:
-            _send(ramp.popleft()[1], request, result)
-        for fd, _ in poll.poll(0.001 if ramp else 1.0):
-            client = clients[fd]
-            try:
-                data = client.socket.recv(READ_BYTES)
-                if not data:
-                    raise BadResponseError("the connection was closed")
-                whole = client.reader.feed(data)
-            except (OSError, BadResponseError) as error:
-                result.complain(str(error))
-                _drop(poll, clients, fd)
-                continue
+class _Loop:
+    """The connections by descriptor, and what came back on them."""
+
+    def __init__(
+        self, port: int, request: bytes, judge: Callable[[], Judge], poll: select.epoll
+    ) -> None:
+        self._port, self._request, self._judge, self._poll = port, request, judge, poll
+        self._clients: dict[int, _Client] = {}
+        self.result = ClosedLoopResult()
+
+    def run(self, ramp: deque[float], start_ns: int, end_ns: int, drain_s: float) -> None:
+        """Open a connection at each time of `ramp`; go on until all are done."""
+        result, clients = self.result, self._clients
+        while ramp or clients:
             now_ns = time.monotonic_ns()
-            if not client.begun and client.reader.parts:
-                client.begun = True
-                result.first_s.append((now_ns - client.sent_ns) / 1e9)
-            client.judge.arrived(client.reader, now_ns)
-            if not whole:
-                continue
-            if _settle(client, result, now_ns):
-                result.busy_s = (now_ns - start_ns) / 1e9
-            if now_ns < end_ns:
-                _send(client, request, result)
-            else:
-                _drop(poll, clients, fd)
+            if now_ns > end_ns + drain_s * 1e9:
+                break
+            while ramp and ramp[0] <= now_ns:
+                ramp.popleft()
+                if not self._open():
+                    ramp.clear()  # it takes no connections: one error says so
+            for fd, _ in self._poll.poll(0.001 if ramp else 1.0):
+                client = clients[fd]
+                try:
+                    if not self._read(client):
+                        continue
+                    now_ns = time.monotonic_ns()
+                    if self._settle(client, now_ns):
+                        result.busy_s = (now_ns - start_ns) / 1e9
+                    if now_ns < end_ns:
+                        self._send(client)
+                        continue
+                except (OSError, BadResponseError) as error:
+                    result.complain(str(error))
+                self._drop(fd)
+        for _ in range(len(clients)):
+            result.complain(f"no whole answer {drain_s} s after the end of the window")
 
+    def close(self) -> None:
+        """Close what is still open."""
+        for client in self._clients.values():
+            client.socket.close()
 
-def _settle(client: _Client, result: ClosedLoopResult, now_ns: int) -> bool:
-    complaint = client.judge.complaint(client.reader)
-    if complaint is not None:
-        result.complain(complaint)
-        return False
-    result.completed += 1
-    result.latencies_s.append((now_ns - client.sent_ns) / 1e9)
-    return True
+    def _open(self) -> bool:
+        try:
+            client = _Client(self._port, self._judge())
+        except OSError as error:
+            self.result.complain(str(error))
+            return False
+        self._clients[client.socket.fileno()] = client
+        self._poll.register(client.socket, select.EPOLLIN)
+        self._send(client)
+        return True
 
+    def _send(self, client: _Client) -> None:
+        client.reader.reset()
+        client.begun = False
+        client.sent_ns = time.monotonic_ns()
+        client.socket.sendall(self._request)
+        self.result.sent += 1
 
-def _send(client: _Client, request: bytes, result: ClosedLoopResult) -> None:
-    client.reader.reset()
-    client.begun = False
-    client.sent_ns = time.monotonic_ns()
-    client.socket.sendall(request)
-    result.sent += 1
+    def _read(self, client: _Client) -> bool:
+        """Take what arrived; whether the answer is whole."""
+        data = client.socket.recv(READ_BYTES)
+        if not data:
+            raise BadResponseError("the connection was closed")
+        whole = client.reader.feed(data)
+        now_ns = time.monotonic_ns()
+        if not client.begun and client.reader.parts:
+            client.begun = True
+            self.result.first_s.append((now_ns - client.sent_ns) / 1e9)
+        client.judge.arrived(client.reader, now_ns)
+        return whole
 
+    def _settle(self, client: _Client, now_ns: int) -> bool:
+        """Judge a whole answer."""
+        complaint = client.judge.complaint(client.reader)
+        if complaint is not None:
+            self.result.complain(complaint)
+            return False
+        self.result.completed += 1
+        self.result.latencies_s.append((now_ns - client.sent_ns) / 1e9)
+        return True
 
-def _drop(poll: select.epoll, clients: dict[int, _Client], fd: int) -> None:
-    poll.unregister(fd)
-    clients.pop(fd).socket.close()
+    def _drop(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self._clients.pop(fd).socket.close()

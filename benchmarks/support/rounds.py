@@ -72,9 +72,10 @@ class Round:
 
     @property
     def generator_limited(self) -> bool:
-        """The core of the load was full while the stack's core was not."""
+        """Upstream and load filled their core while the stack's core was not full."""
         use = self.use
-        return use.load_core_ratio > 0.95 and use.stack_ratio + use.foreign_ratio < 0.9
+        load_ratio = use.load_core_ratio - use.load_foreign_ratio
+        return load_ratio > 0.9 and use.stack_ratio + use.foreign_ratio < 0.9
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from collections.abc import Callable
 import msgspec
 
 from mileage.core.request import Endpoint, Request
+from mileage.gateway.answer_head import JSON_LINES
 from mileage.gateway.bodies import parse_body
 from mileage.gateway.config import GatewayConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.exchange import Exchange
 from mileage.gateway.keys import KeyRing
-from mileage.gateway.refusals import Refusal, error_body
+from mileage.gateway.refusals import Refusal
 from mileage.gateway.request_ids import RequestIds
 from mileage.gateway.target import PATHS
 from mileage.wire.message import HttpRequest
@@ -25,7 +26,6 @@ from mileage.wire.server import ServerConnection
 __all__ = ["App"]
 
 _log = logging.getLogger(__name__)
-_JSON = b"content-type: application/json\r\n"
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 _ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.items()}
 _FORWARDED = frozenset((b"traceparent", b"tracestate", b"x-request-id", b"anthropic-version"))
@@ -180,7 +180,7 @@ class App:
                 message = f"the model '{wanted}' does not exist"
                 raise Refusal(404, message, param="model", code="model_not_found")
             body = msgspec.json.encode(found[0])
-        head = _JSON + self._cors_lines(http.header(b"origin"))
+        head = JSON_LINES + self._cors_lines(http.header(b"origin"))
         self._answer(connection, 200, head, body)
 
     def _preflight(self, http: HttpRequest, connection: ServerConnection) -> None:
@@ -213,22 +213,13 @@ class App:
         endpoint: Endpoint | None,
         http: HttpRequest,
     ) -> None:
-        head = _JSON
-        if refusal.retry_after_s is not None:
-            head += b"retry-after: %d\r\n" % max(1, round(refusal.retry_after_s))
+        head = refusal.head()
         if refusal.status == 401:
             head += b"www-authenticate: Bearer\r\n"
         if refusal.status == 405:
             head += b"allow: %b\r\n" % (b"POST" if endpoint is not None else b"GET")
         head += self._cors_lines(http.header(b"origin"))
-        body = error_body(
-            refusal.status,
-            refusal.message,
-            param=refusal.param,
-            code=refusal.code,
-            endpoint=endpoint,
-        )
-        self._answer(connection, refusal.status, head, body)
+        self._answer(connection, refusal.status, head, refusal.body(endpoint))
 
 
 def _key_refusal(missing: bool) -> Refusal:

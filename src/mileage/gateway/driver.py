@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from mileage.control.controller import Controller
@@ -44,7 +44,9 @@ class Driver:
         self.ledger_ok = True
         self._request_log = request_log
         self._fail_closed = on_ledger_failure == "closed"
-        self._records = self._dropped = 0
+        self._records: list[bytes] = []
+        self._waiting: list[Callable[[bool], None] | None] = []
+        self._written_total = self._dropped_total = 0
         self._wake: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event | None = None
 
@@ -54,7 +56,8 @@ class Driver:
             target.pool.start()
 
     def stop(self) -> None:
-        """Drop all connections to the engines."""
+        """Write what is left to write, and drop all connections to the engines."""
+        self.flush()
         if self._wake is not None:
             self._wake.cancel()
         for target in self.targets.values():
@@ -90,31 +93,54 @@ class Driver:
         states = self.controller.replica_states()
         return list(dict.fromkeys(m for s in states if s.state != "down" for m in s.models))
 
-    def record_intent(self, request: Request, arrived_at_utc_ns: int) -> bool:
-        """Record that a request is about to be dispatched; False where it may not be."""
-        written = self._request_log.intent(request, arrived_at_utc_ns)
-        self._count(written)
-        return written or not self._fail_closed
+    def record_intent(
+        self, request: Request, arrived_at_utc_ns: int, then: Callable[[bool], None]
+    ) -> None:
+        """Record that a request is about to be dispatched; `then` is told whether it may be."""
+        self._record(self._request_log.encode_intent(request, arrived_at_utc_ns), then)
 
-    def finish(self, timeline: RequestTimeline) -> None:
-        """Record and count a request that has ended, and forget it."""
+    def finish(self, timeline: RequestTimeline, then: Callable[[bool], None] | None) -> None:
+        """Record and count a request that has ended, forget it, and `then` send its last bytes."""
         self.exchanges.pop(timeline.id, None)
-        self._count(self._request_log.finish(timeline))
-        if self._idle is not None and not self.exchanges:
-            self._idle.set()
         known = timeline.reason != "model_not_found"
         self.metrics.finished(timeline, timeline.model if known else "unknown")
+        self._record(self._request_log.encode_finish(timeline), then)
+
+    def flush(self) -> None:
+        """Write the records of this turn of the loop with one system call, then go on with each."""
+        records, self._records = self._records, []
+        waiting, self._waiting = self._waiting, []
+        if not records:
+            return
+        written = self._request_log.write(records)
+        self._count(written, len(records))
+        may_go_on = written or not self._fail_closed
+        for then in waiting:
+            if then is not None:
+                try:
+                    then(may_go_on)
+                except Exception:
+                    _log.exception("a request could not be gone on with")
+        if self._idle is not None and not self.exchanges:
+            self._idle.set()
 
     def snapshot_ledger(self) -> None:
         """Bring the counters of ledger records up to date."""
-        self.metrics.ledger_records.values[()] = self._records
-        self.metrics.ledger_dropped.values[()] = self._dropped
+        self.metrics.ledger_records.values[()] = self._written_total
+        self.metrics.ledger_dropped.values[()] = self._dropped_total
 
-    def _count(self, written: bool) -> None:
+    def _record(self, record: bytes, then: Callable[[bool], None] | None) -> None:
+        self._records.append(record)
+        self._waiting.append(then)
+        if len(self._records) == 1:
+            # At the end of this turn: all that the sockets brought with it is written at once.
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def _count(self, written: bool, records: int) -> None:
         if written:
-            self._records += 1
+            self._written_total += records
         else:
-            self._dropped += 1
+            self._dropped_total += records
         if written is not self.ledger_ok:
             self.ledger_ok = written
             if written:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mileage.core.actions import RejectReason
-from mileage.core.events import Cancelled, Failed, FailureKind, Finished, FirstToken
+from mileage.core.events import Cancelled, Failed, FailureKind, FirstToken
 from mileage.core.request import Request
 from mileage.core.timeline import Outcome, RequestTimeline
+from mileage.gateway.answer_head import (
+    JSON_LINES,
+    STREAM_LINES,
+    forwarded_lines,
+    retry_after_lines,
+)
 from mileage.gateway.bodies import Body, upstream_body
-from mileage.gateway.refusals import engine_error, engine_message, error_body, error_event
+from mileage.gateway.refusals import (
+    Refusal,
+    engine_error,
+    engine_message,
+    error_body,
+    error_event,
+    rejection,
+)
 from mileage.gateway.stream import StreamMeter
 from mileage.gateway.target import Target
-from mileage.gateway.usage import Usage, usage_of_answer
+from mileage.gateway.usage import Usage
+from mileage.gateway.whole import WholeAnswer
 from mileage.wire.message import HttpRequest
 from mileage.wire.server import ServerConnection
 from mileage.wire.upstream import BreakKind, Carrier
@@ -23,17 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange"]
 
-_ANSWER_BYTES_MAX = 256 * 1024 * 1024
-"""Of an answer that is not streamed: it is held whole, so that its usage is recorded before its
-last byte goes out, and so that a replica that dies half-way can be replaced."""
-
 _UNAVAILABLE = frozenset((502, 503, 504))
 """Answers of an engine, or of a proxy before it, that another replica may do better. A 500 is not
 among them: engines give it for input that they cannot handle, which would take down one replica's
 breaker after the other."""
-_JSON = b"content-type: application/json\r\n"
-_OURS = frozenset((b"x-request-id", b"x-accel-buffering"))
-_FORWARDED = frozenset((b"content-type", b"retry-after", b"openai-processing-ms"))
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))
 
 
@@ -47,11 +55,10 @@ class Exchange:
         "_body",
         "_connection",
         "_dispatched_s",
+        "_done",
         "_driver",
         "_failure",
         "_headers",
-        "_held",
-        "_held_bytes",
         "_http",
         "_last_token_s",
         "_meter",
@@ -59,6 +66,7 @@ class Exchange:
         "_status",
         "_target",
         "_trace_id",
+        "_whole",
         "forwarded",
         "request",
         "upstream",
@@ -93,11 +101,11 @@ class Exchange:
         self._attempts = 0
         self._dispatched_s: float | None = None
         self._failure: tuple[FailureKind, str] | None = None
+        self._done = False  # its end is recorded, or is about to be
         self._started = False  # a byte of the answer has gone to the client
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._whole = WholeAnswer()
         self._meter: StreamMeter | None = None
         self._last_token_s: float | None = None
 
@@ -107,16 +115,28 @@ class Exchange:
         """Send the request to a replica; the first time, its intent is recorded before."""
         request, driver = self.request, self._driver
         if request.endpoint in target.unsupported:
-            self._give_up(501, f"the engine {target.name} has no {self._path()}", now_s)
+            self._give_up(501, target.lacks(request.endpoint), now_s)
             return
-        if not self._attempts and not driver.record_intent(request, self._arrived_at_utc_ns):
+        self._target = target
+        if self._attempts:
+            self._send(True)
+        else:
+            driver.record_intent(request, self._arrived_at_utc_ns, self._send)
+
+    def _send(self, recorded: bool) -> None:
+        """Send the request to the replica, now that its intent is on record."""
+        request, target = self.request, self._target
+        assert target is not None
+        if self._done:
+            return  # the client left meanwhile
+        now_s = time.monotonic()
+        if not recorded:
             self._give_up(503, "the request log cannot be written, and is required", now_s)
             return
         self._attempts += 1
-        self._target = target
         self._dispatched_s = now_s - request.arrived_s
-        self._status = self._held_bytes = 0
-        self._held = []
+        self._status = 0
+        self._whole = WholeAnswer()
         self._meter = None
         body = upstream_body(
             self._http.body,
@@ -130,22 +150,15 @@ class Exchange:
 
     def reject(self, reason: RejectReason, retry_after_s: float | None, now_s: float) -> None:
         """Answer with a refusal, as the controller decided."""
-        model = self._body.model
-        if reason == "model_not_found":
-            message = f"the model '{model}' does not exist; GET /v1/models lists those that do"
-            self._refuse(404, message, now_s, param="model", code="model_not_found")
-        elif reason == "no_replica" or self._failure is None:
-            message = f"no replica that serves '{model}' is up"
-            self._refuse(503, message, now_s, code=reason, retry_after_s=retry_after_s)
-        else:
-            kind, message = self._failure
-            status = 504 if kind == "timeout" else 502
-            self._refuse(status, message, now_s, code=reason, retry_after_s=retry_after_s)
+        refusal = rejection(reason, self._body.model, self._failure, retry_after_s)
+        self._refuse(refusal, now_s)
 
     # --- told by the client's connection ------------------------------------------------------
 
     def client_gone(self) -> None:
         """The client left: closing the connection to the engine stops the generation there."""
+        if self._done:
+            return
         now_s = time.monotonic()
         if self.upstream is not None:
             self.upstream.abort()
@@ -177,12 +190,9 @@ class Exchange:
         """A part of the answer: passed on where it is a stream, else held until it is whole."""
         meter = self._meter
         if meter is None:
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes > _ANSWER_BYTES_MAX:
-                if self.upstream is not None:
-                    self.upstream.abort()
-                self.answer_broken("broken", f"an answer above {_ANSWER_BYTES_MAX} bytes")
+            part = self._whole.take(data)
+            if part:
+                self._send_on(part)
             return
         run = self._meter_events(meter, data, now_s)
         if meter.ended:
@@ -200,16 +210,18 @@ class Exchange:
         if self._meter is not None:
             self._end_stream(self._meter, data, now_s)
             return
-        if self._held:
-            self._held.append(data)
-            data = b"".join(self._held)
-            self._held = []
-        if self._status in _UNAVAILABLE:
-            said = engine_message(data)
+        part = self._whole.take(data)
+        if self._whole.passing:
+            usage = self._whole.usage()
+            end = self._connection.end
+            self._finish("ok", self._status, now_s, usage=usage, then=lambda _: end(part))
+            self._driver.handle(usage.finished(self.request.id), now_s)
+        elif self._status in _UNAVAILABLE:
+            said = engine_message(self._whole.body())
             message = f"the engine answered {self._status}" + (f": {said}" if said else "")
             self._attempt_failed("status", message, now_s)
-            return
-        self._answer_whole(data, now_s)
+        else:
+            self._answer_whole(self._whole.body(), now_s)
 
     def answer_broken(self, kind: BreakKind, message: str) -> None:
         """The engine's answer will not come, or not be completed."""
@@ -238,7 +250,7 @@ class Exchange:
         connection = self._connection
         if not self._started:
             self._started = True
-            connection.start(200, self._head_lines())
+            connection.start(self._status, self._head_lines())
         connection.write(run)
         if connection.slow and self.upstream is not None:
             self.upstream.pause()
@@ -260,34 +272,43 @@ class Exchange:
             connection.start(200, self._head_lines())
         outcome: Outcome = "failed" if meter.failed else "ok"
         reason = "engine_error_event" if meter.failed else None
-        self._finish(outcome, 200, now_s, reason=reason, usage=meter.usage)
-        connection.end(run)
-        self._driver.handle(_finished(self.request.id, meter.usage), now_s)
+        self._finish(
+            outcome,
+            200,
+            now_s,
+            reason=reason,
+            usage=meter.usage,
+            then=lambda _: connection.end(run),
+        )
+        self._driver.handle(meter.usage.finished(self.request.id), now_s)
 
     def _answer_whole(self, body: bytes, now_s: float) -> None:
         endpoint, status = self.request.endpoint, self._status
         head = self._head_lines()
         usage = None
         if status == 200:
-            usage = usage_of_answer(body)
+            usage = self._whole.usage()
         elif status >= 400:
-            head = _JSON + self._first_lines()
-            if status in (404, 405) and self._lacks_endpoint(body):
+            head = self._first_lines() + JSON_LINES + retry_after_lines(self._headers)
+            target = self._target
+            if target is not None and target.has_not(endpoint, status, self.request.model, body):
                 status = 501
-                body = error_body(501, f"this engine has no {self._path()}", endpoint=endpoint)
+                body = error_body(501, target.lacks(endpoint), endpoint=endpoint)
             else:
                 body = engine_error(status, body, endpoint)
-            for name, value in self._headers:
-                if name == b"retry-after":
-                    head += b"retry-after: %b\r\n" % value
         outcome: Outcome = "ok" if status < 500 else "failed"
+        respond = self._connection.respond
         self._finish(
-            outcome, status, now_s, reason=None if outcome == "ok" else "engine_error", usage=usage
+            outcome,
+            status,
+            now_s,
+            reason=None if outcome == "ok" else "engine_error",
+            usage=usage,
+            then=lambda _: respond(status, head, body),
         )
-        self._connection.respond(status, head, body)
         # An error's quick answer says nothing about how fast the replica works.
         request_id = self.request.id
-        event = _finished(request_id, usage) if usage is not None else Cancelled(request_id)
+        event = usage.finished(request_id) if usage is not None else Cancelled(request_id)
         self._driver.handle(event, now_s)
 
     def _attempt_failed(self, kind: FailureKind, message: str, now_s: float) -> None:
@@ -300,57 +321,39 @@ class Exchange:
             self._failure = (kind, message)
             driver.handle(Failed(request.id, target.name, kind, True), now_s)
             return
-        self._finish("failed", 200, now_s, reason=f"{kind}: {message}")
         connection = self._connection
-        connection.end(error_event(message, "upstream_failed", request.endpoint))
+        if self._meter is not None:
+            event = error_event(message, "upstream_failed", request.endpoint)
+            then: Callable[[bool], None] = lambda _: connection.end(event)  # noqa: E731
+        else:
+            then = lambda _: connection.abort()  # noqa: E731 -- JSON cannot say that it broke
+        self._finish("failed", self._status, now_s, reason=f"{kind}: {message}", then=then)
         driver.handle(Failed(request.id, target.name, kind, False), now_s)
 
     def _give_up(self, status: int, message: str, now_s: float) -> None:
         """Refuse a request that the controller had dispatched."""
-        self._refuse(status, message, now_s)
+        self._refuse(Refusal(status, message), now_s)
         self._driver.handle(Cancelled(self.request.id), now_s)
 
-    def _refuse(
-        self,
-        status: int,
-        message: str,
-        now_s: float,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
+    def _refuse(self, refusal: Refusal, now_s: float) -> None:
         outcome: Outcome = "rejected" if self._failure is None else "failed"
-        self._finish(outcome, status, now_s, reason=message if outcome == "failed" else code)
-        head = _JSON + self._first_lines()
-        if retry_after_s is not None:
-            head += b"retry-after: %d\r\n" % max(1, -int(-retry_after_s // 1))
-        endpoint = self.request.endpoint
-        body = error_body(status, message, param=param, code=code, endpoint=endpoint)
-        self._connection.respond(status, head, body)
+        head = self._first_lines() + refusal.head()
+        body = refusal.body(self.request.endpoint)
+        respond = self._connection.respond
+        self._finish(
+            outcome,
+            refusal.status,
+            now_s,
+            reason=refusal.message if outcome == "failed" else refusal.code,
+            then=lambda _: respond(refusal.status, head, body),
+        )
 
     def _head_lines(self) -> bytes:
-        """The engine's header lines that concern the client, and the request's id."""
-        lines = [self._first_lines()]
-        for name, value in self._headers:
-            if name in _FORWARDED or (name.startswith(b"x-") and name not in _OURS):
-                lines.append(b"%b: %b\r\n" % (name, value))
-        if self._meter is not None:
-            lines.append(b"cache-control: no-cache\r\nx-accel-buffering: no\r\n")
-        return b"".join(lines)
+        lines = self._first_lines() + forwarded_lines(self._headers)
+        return lines + STREAM_LINES if self._meter is not None else lines
 
     def _first_lines(self) -> bytes:
         return b"%bx-request-id: req-%x\r\n" % (self._answer_head, self.request.id)
-
-    def _lacks_endpoint(self, body: bytes) -> bool:
-        """A 404 that is about the path, not the model: the engine does not have the endpoint."""
-        target = self._target
-        unsure = target is not None and self.request.endpoint in target.unsure
-        return unsure and self.request.model.encode() not in body
-
-    def _path(self) -> str:
-        path = self._http.target.partition(b"?")[0]
-        return path.decode("ascii", "replace")
 
     def _finish(
         self,
@@ -360,8 +363,10 @@ class Exchange:
         *,
         reason: str | None = None,
         usage: Usage | None = None,
+        then: Callable[[bool], None] | None = None,
     ) -> None:
-        """Record how the request ended; called before the answer's last byte."""
+        """Record how the request ended; `then` sends the answer's last bytes."""
+        self._done = True
         request, meter = self.request, self._meter
         arrived_s = request.arrived_s
         if usage is None:
@@ -389,9 +394,6 @@ class Exchange:
                 reasoning_tokens=usage.reasoning_tokens,
                 trace_id=self._trace_id,
                 **figures,
-            )
+            ),
+            then,
         )
-
-
-def _finished(request_id: int, usage: Usage) -> Finished:
-    return Finished(request_id, usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
+from mileage.core.actions import RejectReason
+from mileage.core.events import FailureKind
 from mileage.core.request import Endpoint
+from mileage.gateway.answer_head import JSON_LINES
 
-__all__ = ["Refusal", "error_body", "error_event"]
+__all__ = [
+    "Refusal",
+    "engine_error",
+    "engine_message",
+    "error_body",
+    "error_event",
+    "rejection",
+]
 
 _TYPES = {
     400: "invalid_request_error",
@@ -42,6 +54,36 @@ class Refusal(Exception):  # noqa: N818 -- an answer to the client, not an error
         self.status, self.message, self.param, self.code = status, message, param, code
         self.retry_after_s = retry_after_s
         super().__init__(message)
+
+    def head(self) -> bytes:
+        """Header lines of the answer."""
+        if self.retry_after_s is None:
+            return JSON_LINES
+        return b"%bretry-after: %d\r\n" % (JSON_LINES, max(1, math.ceil(self.retry_after_s)))
+
+    def body(self, endpoint: Endpoint | None) -> bytes:
+        """Body of the answer, in the form of the endpoint's API."""
+        return error_body(
+            self.status, self.message, param=self.param, code=self.code, endpoint=endpoint
+        )
+
+
+def rejection(
+    reason: RejectReason,
+    model: str,
+    failure: tuple[FailureKind, str] | None,
+    retry_after_s: float | None,
+) -> Refusal:
+    """What the client is told of the controller's Reject; `failure` is that of the last attempt."""
+    if reason == "model_not_found":
+        message = f"the model '{model}' does not exist; GET /v1/models lists those that do"
+        return Refusal(404, message, param="model", code=reason)
+    if reason == "no_replica" or failure is None:
+        message = f"no replica that serves '{model}' is up"
+        return Refusal(503, message, code=reason, retry_after_s=retry_after_s)
+    kind, message = failure
+    status = 504 if kind == "timeout" else 502
+    return Refusal(status, message, code=reason, retry_after_s=retry_after_s)
 
 
 def error_body(

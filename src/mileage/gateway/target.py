@@ -67,3 +67,11 @@ class Target:
             len(body),
             body,
         )
+
+    def lacks(self, endpoint: Endpoint) -> str:
+        """What a client is told whose endpoint the engine does not have."""
+        return f"the engine {self.name} has no {PATHS[endpoint].decode()}"
+
+    def has_not(self, endpoint: Endpoint, status: int, model: str, body: bytes) -> bool:
+        """The engine's answer says that it has no such path: a 404 that is not about the model."""
+        return status in (404, 405) and endpoint in self.unsure and model.encode() not in body

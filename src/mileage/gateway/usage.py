@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from mileage.core.events import Finished
+
 __all__ = ["Usage", "usage_of_answer"]
 
 
@@ -44,6 +46,10 @@ class Usage:
         self.cached_tokens: int | None = None
         self.output_tokens: int | None = None
         self.reasoning_tokens: int | None = None
+
+    def finished(self, request_id: int) -> Finished:
+        """The event that the request was answered with this usage."""
+        return Finished(request_id, self.prompt_tokens, self.cached_tokens, self.output_tokens)
 
     def take(self, usage: UsageObject) -> None:
         """Take a report's counts; a later report replaces an earlier one, field by field."""

@@ -1,0 +1,32 @@
+"""Heads of answers: which of the engine's header lines go on to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["JSON_LINES", "STREAM_LINES", "forwarded_lines", "retry_after_lines"]
+
+JSON_LINES = b"content-type: application/json\r\n"
+STREAM_LINES = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+"""Proxies on the way must neither store nor collect a stream."""
+
+_FORWARDED = frozenset((b"content-type", b"retry-after", b"openai-processing-ms"))
+_OURS = frozenset((b"x-request-id", b"x-accel-buffering"))
+
+
+def forwarded_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Header lines of the engine's that concern the client; names are lower case."""
+    return b"".join(
+        [
+            b"%b: %b\r\n" % (name, value)
+            for name, value in headers
+            if name in _FORWARDED or (name.startswith(b"x-") and name not in _OURS)
+        ]
+    )
+
+
+def retry_after_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The engine's Retry-After, if it sent one."""
+    return b"".join(
+        [b"retry-after: %b\r\n" % value for name, value in headers if name == b"retry-after"]
+    )

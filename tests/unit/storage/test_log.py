@@ -58,10 +58,9 @@ def held(path: Path) -> bool:
 
 
 def test_an_acknowledged_record_is_in_the_file_at_once(writer: LogWriter) -> None:
-    log: RequestLog = writer
-    assert log.intent(request(1), BASE_UTC_NS)
-    assert log.finish(timeline(1))
-    assert log.finish(streamed(2))
+    assert writer.intent(request(1), BASE_UTC_NS)
+    assert writer.finish(timeline(1))
+    assert writer.finish(streamed(2))
     found = content(writer.path)
     assert [row[0] for row in found.intents] == [request_id(1)]
     assert [row[0] for row in found.brief] == [request_id(1)]
@@ -70,9 +69,10 @@ def test_an_acknowledged_record_is_in_the_file_at_once(writer: LogWriter) -> Non
 
 
 def test_records_of_one_turn_go_out_together(writer: LogWriter) -> None:
+    log: RequestLog = writer
     records = [
-        writer.encode_intent(request(1), BASE_UTC_NS),
-        writer.encode_finish(timeline(1)),
+        log.encode_intent(request(1), BASE_UTC_NS),
+        log.encode_finish(timeline(1)),
         writer.encode_finish(streamed(2)),
     ]
     assert writer.write(records)

@@ -61,7 +61,8 @@ def load_config(
     """Merge flag > environment > file > default.
 
     `flags` maps dotted keys to values, None where a flag was not given; a table is added to that of
-    the file, a list replaces it. The environment's keys are MILEAGE_SECTION_KEY. Raises ConfigError, which names the key, or the file and line.
+    the file, a list replaces it. The environment's keys are MILEAGE_SECTION_KEY. Raises
+    ConfigError, which names the key, or the file and line.
     """
     environ = os.environ if environ is None else environ
     tree = _read(path) if path is not None else {}

@@ -25,7 +25,7 @@ from mileage.core.errors import ConfigError
 from mileage.engines.embedded.resolve import resolve_model
 from mileage.engines.remote import parse_engine
 
-__all__ = ["serve"]
+__all__ = ["check_exposure", "serve"]
 
 _Path = Path | None
 
@@ -116,7 +116,7 @@ def _aliases(texts: list[str]) -> dict[str, str] | None:
 
 def _serve(config: Config, *, as_json: bool) -> None:
     started_s = time.monotonic()
-    _check_exposure(config)
+    check_exposure(config)
     console = Console(stderr=True, highlight=False)
     model_path = None
     if not config.engines:
@@ -152,7 +152,7 @@ async def _run(
     await host.run(ready)
 
 
-def _check_exposure(config: Config) -> None:
+def check_exposure(config: Config) -> None:
     """Refuse to serve other machines without keys, unless told so."""
     server = config.server
     if config.key_hashes or server.allow_no_keys or _is_loopback(server.host):

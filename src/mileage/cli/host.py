@@ -36,6 +36,7 @@ __all__ = ["Host", "Listening"]
 
 _DISABLED = "disabled by the operator"
 _EMBEDDED_GRACE_S = 5.0
+_EMBEDDED_SCRAPE_S = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -221,6 +222,9 @@ class Host(FleetState):
             engine,
             authorization=embedded.authorization,
             connections_max=embedded.connections_max,
+            # llama.cpp notices that the client of an answer which is no stream has left only after
+            # a second in which it was asked nothing else.
+            scrape_interval_s=_EMBEDDED_SCRAPE_S,
             # This version is known to have all of them.
             unsure=(),
         )

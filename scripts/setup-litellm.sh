@@ -10,9 +10,7 @@ venv=.venvs/litellm
 packages=("litellm[proxy]==1.108.0")
 
 key=$(fingerprint "${packages[@]}")
-if is_current $venv litellm "$key"; then exit 0; fi
-lock_venv $venv
-make_venv $venv
+begin $venv litellm "$key"
 say "installing ${packages[*]} into $venv"
 pip_install $venv "${packages[@]}"
 mark_current $venv litellm "$key"

@@ -8,9 +8,7 @@ venv=.venvs/vllm-router
 packages=(vllm-router==0.1.17)
 
 key=$(fingerprint "${packages[@]}")
-if is_current $venv router "$key"; then exit 0; fi
-lock_venv $venv
-make_venv $venv
+begin $venv router "$key"
 say "installing ${packages[*]} into $venv"
 pip_install $venv "${packages[@]}"
 mark_current $venv router "$key"

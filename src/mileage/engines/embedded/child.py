@@ -38,16 +38,16 @@ def main() -> int:
     _prefer_as_oom_victim()
     _die_with_parent(params.parent_pid)
     try:
-        server = _serve(params)
+        _server = _serve(params)
     except (RuntimeError, ValueError, ImportError, OSError) as error:
         _send(report, Failed(str(error)))
         return 1
     _die_with_parent(None)
     _send(report, Ready())
     _wait_for_the_end(params.parent_pid)
-    # Destroying the server would wait for answers that no one reads any more.
-    del server
-    return 0
+    # Not by returning: that destroys the server, which waits for answers that no one reads.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _take_stdout() -> BinaryIO:

@@ -12,6 +12,7 @@ import pytest
 from tests.support.duo import Duo
 from tests.support.engine import Behaviour, Received
 from tests.support.engine_answers import text_of
+from tests.support.gateway import wait_until
 from tests.support.raw_http import Answer, RawClient, events_of, post
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -230,6 +231,35 @@ def test_alias_is_listed_and_the_engine_gets_the_real_name(duo: Duo) -> None:
     assert answer.status_code == 200
     assert only_received(duo).json == {**BODY, "seed": 7}
     assert [row.model for row in duo.rows(1)] == ["toy"]
+
+
+def test_every_field_of_the_official_client_reaches_the_engine_as_it_was(duo: Duo) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    fields: dict[str, Any] = {
+        "model": "toy",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "¿qué? \u2028 😀"}]}],
+        "tools": [tool],
+        "tool_choice": "auto",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {}}},
+        "logit_bias": {"50256": -100},
+        "temperature": 0.25,
+        "top_logprobs": 3,
+        "logprobs": True,
+        "metadata": {"b": "2", "a": "1"},
+    }
+    extra = {"min_p": 0.05, "guided_choice": ["x", "y"]}
+    with duo.gateway.client() as client:
+        client.chat.completions.create(**fields, extra_body=extra)
+        client.chat.completions.create(
+            **fields, extra_body=extra, stream=True, stream_options={"include_usage": False}
+        ).close()
+        wait_until(lambda: len(duo.received()) == 2, "both came")
+    bodies = [request.json for request in duo.received()]
+    whole = next(body for body in bodies if not body.get("stream"))
+    stream = next(body for body in bodies if body.get("stream"))
+    assert whole == {**fields, **extra}
+    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    assert stream == {**fields, **extra, **asked}
 
 
 def test_client_s_key_goes_to_the_engine_where_the_gateway_has_none(duo: Duo) -> None:

@@ -21,4 +21,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 class TestEmbedded(OpenAiSuite):
-    """All of it."""
+    """All of it, and in the end the ledger of all of it."""
+
+    def test_ledger_has_every_request_once(self, served: Served) -> None:
+        served.check_ledger()

@@ -103,6 +103,20 @@ class Served:
         assert len(rows) == count
         return rows
 
+    def check_ledger(self) -> None:
+        """Every request so far is in the ledger, once, and ended as it should."""
+        rows = self.rows()
+        ids = [row["id"] for row in rows]
+        assert len(set(ids)) == len(ids)
+        assert self.answered <= set(ids)
+        silent = [row for row in rows if row["id"] not in self.answered]
+        assert [row["outcome"] for row in silent] == ["cancelled"] * self.unanswered
+        for row in rows:
+            assert row["outcome"] in ("ok", "rejected", "cancelled"), row
+            if row["outcome"] == "ok" and row["status"] == 200:
+                assert row["prompt_tokens"] > 0
+                assert row["output_tokens"] or row["endpoint"] == "embeddings"
+
     def wait_running(self, count: int, timeout_s: float) -> None:
         """Wait until the engine says that it runs so many generations."""
 
@@ -296,16 +310,3 @@ class OpenAiSuite:
         assert len(served.answered) - answered == STREAMS
         outcomes = [row["outcome"] for row in served.rows()[:STREAMS]]
         assert outcomes == ["ok"] * STREAMS
-
-    def test_ledger_has_every_request_once(self, served: Served) -> None:
-        rows = served.rows()
-        ids = [row["id"] for row in rows]
-        assert len(set(ids)) == len(ids)
-        assert served.answered <= set(ids)
-        silent = [row for row in rows if row["id"] not in served.answered]
-        assert [row["outcome"] for row in silent] == ["cancelled"] * served.unanswered
-        for row in rows:
-            assert row["outcome"] in ("ok", "rejected", "cancelled"), row
-            if row["outcome"] == "ok" and row["status"] == 200:
-                assert row["prompt_tokens"] > 0
-                assert row["output_tokens"] or row["endpoint"] == "embeddings"

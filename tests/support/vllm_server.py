@@ -1,0 +1,127 @@
+"""A real vLLM (its CPU build) on loopback for tests, serving SmolLM2 in float32."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+import psutil
+
+from mileage.engines.config import EmbeddedConfig
+from mileage.engines.embedded.resolve import resolve_model
+
+__all__ = ["VllmServer", "converted_model"]
+
+START_S = 240.0
+STOP_S = 30.0
+CONVERT_S = 300.0
+_ROOT = Path(__file__).resolve().parents[2]
+_LOG_CHARS_MAX = 10_000
+
+
+def converted_model(python: Path) -> Path:
+    """SmolLM2 as vLLM loads it, made once from the embedded engine's file and kept in the cache."""
+    gguf = resolve_model(EmbeddedConfig(), progress=lambda label, done, total: None)
+    directory = Path(os.environ["MILEAGE_CACHE_DIR"]) / "vllm" / gguf.stem
+    command = [str(python), str(_ROOT / "scripts" / "convert-smollm2.py"), str(gguf)]
+    subprocess.run([*command, str(directory)], check=True, timeout=CONVERT_S, capture_output=True)
+    return directory
+
+
+class VllmServer:
+    """One vLLM server process with its engine; `arguments` are further ones of its command line."""
+
+    def __init__(
+        self, python: Path, model: Path, directory: Path, *arguments: str, name: str = "smollm2"
+    ) -> None:
+        self._log = directory / "vllm.log"
+        self._directory = directory
+        self.name = name
+        self._command = [
+            *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", str(model), "--served-model-name", name, "--host", "127.0.0.1"),
+            # bfloat16 without its instructions is several times slower; nothing to compile for.
+            *("--dtype", "float32", "--enforce-eager", *arguments),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    @property
+    def log(self) -> str:
+        """The end of what it wrote."""
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return text[-_LOG_CHARS_MAX:]
+
+    def __enter__(self) -> Self:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*self._command, "--port", str(port)],
+                cwd=self._directory,
+                env={**os.environ, **_ENVIRONMENT},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            self._wait_healthy()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _wait_healthy(self) -> None:
+        assert self._process is not None
+        deadline_s = time.monotonic() + START_S
+        while time.monotonic() < deadline_s:
+            code = self._process.poll()
+            assert code is None, f"vLLM ended with {code}:\n{self.log}"
+            try:
+                if httpx.get(f"{self.url}/health", timeout=5.0).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.5)
+        raise AssertionError(f"vLLM does not serve within {START_S:g} s:\n{self.log}")
+
+    def _stop(self) -> None:
+        """End it and its engine process."""
+        assert self._process is not None
+        family: list[psutil.Process] = []
+        if self._process.poll() is None:
+            family = psutil.Process(self._process.pid).children(recursive=True)
+            self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOP_S)
+        _, alive = psutil.wait_procs(family, timeout=STOP_S)
+        for process in alive:
+            process.kill()
+
+
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "2",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+}

@@ -122,13 +122,18 @@ class Bench:
 
     def _best_policy(self, upstreams: Upstreams) -> str:
         """The policy of vllm-router that costs it least CPU per request: that one is raced."""
-        costs = {}
+        costs, failures = {}, []
         for policy in ROUTER_POLICIES:
             with self._router(upstreams, policy) as router:
-                whole_round(router, 1, self._directory)
+                whole_round(router, self._plan.warm_s, self._directory)
                 measured = whole_round(router, self._plan.policy_s, self._directory)
-                costs[policy] = measured.cpu_us
                 self._say("policy", 0, router, measured.per_s, measured.cpu_us)
+                if measured.errors or not measured.completed:
+                    failures.append(f"{router.name}: {measured.first_error}\n{router.log_tail()}")
+                else:
+                    costs[policy] = measured.cpu_us
+        if failures:
+            raise NotReadyError("\n".join(failures))
         self.runs.policies = costs
         return min(costs, key=costs.__getitem__)
 

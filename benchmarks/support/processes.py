@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -21,6 +22,8 @@ __all__ = ["LOCAL", "NotReadyError", "Service", "exit_on_signals", "free_port"]
 
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opens URLs of this machine, whatever proxy the environment names."""
+
+_given_ports: set[int] = set()
 
 
 class NotReadyError(Exception):
@@ -125,12 +128,19 @@ class Service:
 
 
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that is free now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port on 127.0.0.1 that is free now and was not given before.
+
+    Below the range that the system takes for outgoing connections: one of those could take the
+    port before the program that it is meant for.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        if port in _given_ports:
+            continue
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            _given_ports.add(port)
+            return port
 
 
 def exit_on_signals() -> None:

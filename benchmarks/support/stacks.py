@@ -72,6 +72,10 @@ class Stack:
         """CPU seconds of all its programs so far."""
         return sum(service.cpu_s() for service in self.services)
 
+    def log_tail(self) -> str:
+        """The end of what its programs printed."""
+        return "\n".join(service.log_tail() for service in self.services)
+
 
 def first_line(argv: list[str]) -> str:
     """The first line that a program prints, such as its version."""

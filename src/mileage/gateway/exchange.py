@@ -296,13 +296,14 @@ class Exchange:
                 body = error_body(501, target.lacks(endpoint), endpoint=endpoint)
             else:
                 body = engine_error(status, body, endpoint)
-        outcome: Outcome = "ok" if status < 500 else "failed"
+        # What the engine does not have is no failure of it.
+        outcome: Outcome = "ok" if status < 500 else "rejected" if status == 501 else "failed"
         respond = self._connection.respond
         self._finish(
             outcome,
             status,
             now_s,
-            reason=None if outcome == "ok" else "engine_error",
+            reason="engine_error" if outcome == "failed" else None,
             usage=usage,
             then=lambda _: respond(status, head, body),
         )

@@ -88,6 +88,45 @@ def test_no_request_fails_when_an_engine_is_killed(duo: Duo, client: openai.Open
     wait_until(lambda: duo.gateway.replica("a")["state"] == "down", "the dead engine is down")
 
 
+def test_an_engine_that_was_restarted_between_two_requests_goes_unnoticed(
+    duo: Duo, client: openai.OpenAI
+) -> None:
+    for _ in range(5):
+        assert read_text(client, stream=False, model="a") == text_of(5)
+        duo.a.die()
+        duo.a.listen()
+    assert {row.outcome for row in duo.rows(5)} == {"ok"}
+
+
+def test_an_engine_that_is_not_well_gets_no_request_until_it_is(
+    duo: Duo, client: openai.OpenAI
+) -> None:
+    duo.a.healthy = False
+    wait_until(lambda: duo.gateway.replica("a")["state"] == "down", "down after its checks")
+    with pytest.raises(openai.InternalServerError, match="no replica") as caught:
+        read_text(client, stream=False, model="a")
+    assert caught.value.status_code == 503
+    assert {read_text(client, stream=False) for _ in range(10)} == {text_of(5)}
+    assert not duo.a.received
+    assert "a" not in [model.id for model in client.models.list()]
+    duo.a.healthy = True
+    wait_until(lambda: duo.gateway.replica("a")["state"] == "up", "up after a check")
+    assert read_text(client, stream=False, model="a") == text_of(5)
+
+
+def test_an_operator_takes_a_replica_away_and_gives_it_back(
+    duo: Duo, client: openai.OpenAI
+) -> None:
+    duo.gateway.admin("/api/v1/replicas/a/disable", "POST")
+    wait_until(lambda: duo.gateway.replica("a")["state"] == "disabled", "disabled")
+    wait_until(lambda: "a" not in [m.id for m in client.models.list()], "the worker knows")
+    assert {read_text(client, stream=False) for _ in range(10)} == {text_of(5)}
+    assert not duo.a.received
+    duo.gateway.admin("/api/v1/replicas/a/enable", "POST")
+    wait_until(lambda: "a" in [m.id for m in client.models.list()], "the worker knows")
+    assert read_text(client, stream=False, model="a") == text_of(5)
+
+
 def test_a_refusal_of_the_only_replica_names_it(duo: Duo, client: openai.OpenAI) -> None:
     duo.a.behaviour = Behaviour(fault="reset")
     with pytest.raises(openai.InternalServerError, match=r"a: connection") as caught:
@@ -293,6 +332,16 @@ def test_a_client_that_reads_slowly_slows_the_engine_and_fills_no_memory(duo: Du
     assert rss_bytes(worker) - before < 16 * 2**20
     (row,) = duo.rows(1)
     assert (row.outcome, row.output_tokens_counted) == ("ok", tokens)
+
+
+def test_a_slow_client_that_leaves_ends_the_generation(duo: Duo) -> None:
+    duo.set(Behaviour(tokens=20_000, token_bytes=4096))
+    with RawClient(duo.gateway.port, receive_bytes=65_536) as raw:
+        raw.send(post(CHAT, {"model": "toy", "messages": HELLO, "stream": True}))
+        raw.read_head()
+        wait_until(lambda: stalled(duo), "the engine is stalled")
+    wait_until(lambda: duo.sum("aborted") == 1, "the generation was given up")
+    assert [row.outcome for row in duo.rows(1)] == ["cancelled"]
 
 
 def rss_bytes(process: psutil.Process) -> int:

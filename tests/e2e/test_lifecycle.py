@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.support.engine import Behaviour, ScriptedEngine
-from tests.support.gateway import Gateway, wait_until
+from tests.support.gateway import Gateway, free_port, wait_until
 from tests.support.load import Load
 from tests.support.raw_http import RawClient, events_of, get, post
 
@@ -83,6 +83,46 @@ def test_second_signal_ends_at_once_and_the_next_start_marks_what_was_in_flight(
             assert gateway.wait(10) == 0
         with Gateway(tmp_path, engines=[engine.url]) as gateway:
             assert [row.outcome for row in gateway.requests(1)] == ["lost"]
+
+
+def test_start_without_an_engine_answers_waits_and_can_be_stopped(tmp_path: Path) -> None:
+    port = free_port()
+    config = """
+[[engines]]
+kind = "vllm"
+url = "http://127.0.0.1:%d"
+health_interval_s = 0.2
+"""
+    with ScriptedEngine() as engine:
+        engine.die()
+        arguments = ("--port", str(port))
+        with Gateway(tmp_path, *arguments, config=config % engine.port, unready=True) as gateway:
+            with connected(port) as client:
+                assert client.ask(get("/healthz")).status == 200
+                assert client.ask(get("/readyz")).status == 503
+                refusal = client.ask(post(CHAT, BODY))
+                assert (refusal.status, refusal.json["error"]["code"]) == (503, "no_replica")
+                engine.listen()
+                gateway.wait_ready()
+                assert client.ask(post(CHAT, BODY)).status == 200
+            assert gateway.stop() == 0
+        engine.die()
+        with Gateway(tmp_path, *arguments, config=config % engine.port, unready=True) as gateway:
+            connected(port).close()
+            assert gateway.stop() == 0
+
+
+def connected(port: int) -> RawClient:
+    """A connection, as soon as somebody listens."""
+
+    def connect() -> RawClient | None:
+        with contextlib.suppress(ConnectionRefusedError):
+            return RawClient(port)
+        return None
+
+    client = wait_until(connect, "the data plane is there", 60)
+    assert isinstance(client, RawClient)
+    return client
 
 
 def test_drain_by_the_control_api_ends_the_process_too(tmp_path: Path) -> None:
@@ -231,6 +271,16 @@ def test_second_gateway_on_a_ledger_is_refused_and_the_first_goes_on(tmp_path: P
         assert str(tmp_path / "state" / "mileage" / "ledger") in second.stderr
         assert "Traceback" not in second.stderr
         assert httpx.post(f"{gateway.url}/chat/completions", json=BODY).status_code == 200
+
+
+def test_admin_port_in_use_is_told_by_the_setting_that_names_it(tmp_path: Path) -> None:
+    with ScriptedEngine() as engine, Gateway(tmp_path, engines=[engine.url]) as gateway:
+        port = (gateway.listening.admin_url or "").rpartition(":")[2]
+        second = gateway.run_second("--admin-port", port, state=tmp_path / "other")
+        assert second.returncode == 2
+        assert "admin.port" in second.stderr
+        assert port in second.stderr
+        assert "Traceback" not in second.stderr
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ from mileage.core.errors import LedgerError
 from mileage.core.timeline import RequestTimeline
 from mileage.storage.queries import LedgerReader, RequestFilter
 
-__all__ = ["Gateway", "run_mileage", "wait_until"]
+__all__ = ["Gateway", "free_port", "run_mileage", "wait_until"]
 
 START_S = 60.0
 STOP_S = 30.0
@@ -45,6 +46,13 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_
             raise AssertionError(f"not within {timeout_s:g} s: {what}")
         time.sleep(_POLL_S)
     return found
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def run_mileage(
@@ -66,7 +74,8 @@ class Gateway:
     """One run of `mileage serve`. `engines` are KIND=URL, or URLs of a vLLM-like engine.
 
     Without engines the embedded one serves. `config` is the text of its mileage.toml. A second one
-    in the same directory has the same state and ledger. Leaving the context stops it, and fails
+    in the same directory has the same state and ledger. `unready`: entering the context does not
+    wait until it serves. Leaving the context stops it, and fails
     where it did not end with 0 or a traceback is in its log; a test's own failure carries the log.
     """
 
@@ -78,11 +87,13 @@ class Gateway:
         config: str = "",
         environment: Mapping[str, str] | None = None,
         start_s: float = START_S,
+        unready: bool = False,
     ) -> None:
         self.directory = directory
         self.state = directory / "state"
         self._log = directory / "gateway.log"
         self._start_s = start_s
+        self._unready = unready
         self._environment = {**_environment(self.state), **(environment or {})}
         self._command = [_MILEAGE, "serve", "--json", "--port", "0", "--admin-port", "0"]
         if config:
@@ -94,6 +105,7 @@ class Gateway:
         self._process: subprocess.Popen[bytes] | None = None
         self._family: list[psutil.Process] = []
         self._listening: Listening | None = None
+        self._rest = b""
 
     # --- where it is --------------------------------------------------------------------------
 
@@ -121,7 +133,8 @@ class Gateway:
     @property
     def pid(self) -> int:
         """The supervisor's process."""
-        return self.listening.pid
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def log(self) -> str:
@@ -132,6 +145,10 @@ class Gateway:
 
     def start(self) -> None:
         """Start, and wait until it serves."""
+        self._launch()
+        self.wait_ready()
+
+    def _launch(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -141,12 +158,16 @@ class Gateway:
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
+
+    def wait_ready(self) -> None:
+        """Wait until it says that it serves."""
         try:
             self._listening = msgspec.json.decode(self._first_line(), type=Listening)
         except BaseException:
             self._end()
             raise
-        self._family = [psutil.Process(self.pid), *psutil.Process(self.pid).children()]
+        assert self._listening.pid == self.pid
+        self._family = [psutil.Process(self.pid), *self._children()]
 
     def stop(self) -> int:
         """SIGTERM, and wait; its exit code. AssertionError where it does not end."""
@@ -210,7 +231,9 @@ class Gateway:
         return children
 
     def __enter__(self) -> Self:
-        self.start()
+        self._launch()
+        if not self._unready:
+            self.wait_ready()
         return self
 
     def __exit__(
@@ -234,6 +257,7 @@ class Gateway:
             error.add_note(f"the gateway's log:\n{self.log}")
             return
         assert ended or code == 0, f"the gateway ended with {code}:\n{self.log}"
+        assert not self._rest, f"more than one line on stdout: {self._rest!r}"
         assert "Traceback" not in self.log, f"a traceback in the log:\n{self.log}"
 
     def _first_line(self) -> bytes:
@@ -260,7 +284,9 @@ class Gateway:
             self._family = [*self._family, *psutil.Process(self._process.pid).children()]
             self._process.kill()
         self._process.wait(STOP_S)
-        if self._process.stdout is not None:
+        if self._process.stdout is not None and not self._process.stdout.closed:
+            os.set_blocking(self._process.stdout.fileno(), False)
+            self._rest = self._process.stdout.read() or b""
             self._process.stdout.close()
         for process in self._family:
             if process.is_running():

@@ -64,7 +64,11 @@ class RawClient:
         if receive_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self._socket.settimeout(TIMEOUT_S)
-        self._socket.connect(("127.0.0.1", port))
+        try:
+            self._socket.connect(("127.0.0.1", port))
+        except OSError:
+            self._socket.close()
+            raise
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self._data = b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import psutil
 
 from mileage.engines.config import EmbeddedConfig
 from mileage.engines.embedded.resolve import resolve_model
+from tests.support.gateway import free_port
 
 __all__ = ["VllmServer", "converted_model"]
 
@@ -59,9 +59,7 @@ class VllmServer:
         return text[-_LOG_CHARS_MAX:]
 
     def __enter__(self) -> Self:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

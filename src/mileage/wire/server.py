@@ -117,6 +117,8 @@ class ServerConnection(asyncio.Protocol):
         )
         if self.owner is not None:
             self.owner.client_ready()
+        elif self._queue and self.request is None:
+            self._serve_soon()
 
     def data_received(self, data: bytes) -> None:
         """Parse; requests that become complete are handed on."""
@@ -146,8 +148,13 @@ class ServerConnection(asyncio.Protocol):
             raise Refused(503, "too many request bodies are held at once")
 
     def request_received(self, request: HttpRequest) -> None:
-        """A request is complete: serve it, or queue it behind the one being answered."""
-        if self._busy:
+        """A request is complete: serve it, or queue it behind the one being answered.
+
+        Also behind answers that the client has yet to read: one that only sends would fill the
+        memory with them.
+        """
+        if self._busy or self.slow:
+            self._busy = True
             self._enqueue(request)
         else:
             self._serve(request)
@@ -165,18 +172,28 @@ class ServerConnection(asyncio.Protocol):
         self._enter("serving", _FOREVER)
         self._listener.handler(request, self)
 
+    def _serve_soon(self) -> None:
+        # Through the loop: a long pipeline must neither recurse nor starve other connections.
+        asyncio.get_running_loop().call_soon(self._serve_if_open, self._queue.popleft())
+
     def _serve_if_open(self, request: HttpRequest) -> None:
         if self._transport is not None:
             self._serve(request)
 
     def _enqueue(self, request: HttpRequest) -> None:
         limits = self._listener.limits
-        if len(self._queue) >= limits.pipeline_max:
-            # Those queued are answered; the client sees the close and sends the rest again.
-            self._closing = True
+        if len(self._queue) < limits.pipeline_max:
+            self._queue.append(request)
+            if self.slow or self._held_bytes > limits.body_bytes_max:
+                self._pause_reading()
             return
-        self._queue.append(request)
-        if self._held_bytes > limits.body_bytes_max and self._transport is not None:
+        # Those queued are answered; the client sees the close and sends the rest again.
+        self._closing = True
+        if self.slow:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reading and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
@@ -192,8 +209,8 @@ class ServerConnection(asyncio.Protocol):
         if not request.keep_alive:
             self._close()
         elif self._queue:
-            # Through the loop: a long pipeline must neither recurse nor starve other connections.
-            asyncio.get_running_loop().call_soon(self._serve_if_open, self._queue.popleft())
+            if not self.slow:
+                self._serve_soon()
         elif self._failure is not None:
             self._busy = False
             self.fail(*self._failure)

@@ -290,6 +290,38 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
     run(scenario)
 
 
+def test_a_client_that_reads_no_answer_is_asked_for_no_more_work() -> None:
+    async def scenario(server: Server) -> None:
+        connection, transport = server.connect()
+        connection.data_received(GET % 0 + GET % 1)
+        connection.pause_writing()
+        server.answer(b"")
+        await asyncio.sleep(0)
+        assert not server.pending
+        connection.data_received(GET % 2)
+        await asyncio.sleep(0)
+        assert not server.pending
+        reading = [transport.reading]
+        connection.resume_writing()
+        for index in (1, 2):
+            await asyncio.sleep(0)
+            assert server.answer(b"").target == b"/%d" % index
+        assert connection.phase == "idle"
+        assert [*reading, transport.reading] == [False, True]
+        connection.pause_writing()
+        connection.data_received(GET % 3)
+        assert not server.pending
+        connection.resume_writing()
+        await asyncio.sleep(0)
+        assert server.answer(b"").target == b"/3"
+        connection.pause_writing()
+        connection.data_received(GET % 4)
+        server.pass_time(30)
+        assert transport.aborted
+
+    run(scenario)
+
+
 def test_a_client_that_reads_on_is_not_cut_off() -> None:
     def scenario(server: Server) -> None:
         connection, transport = server.connect()

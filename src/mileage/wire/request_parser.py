@@ -82,11 +82,20 @@ class RequestParser:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the connection. Raises Refused; nothing may be fed after that."""
+        rest = memoryview(data)
+        while (end := self._feed(rest)) is not None:
+            # Not in the handler of the exception, which would hide what a callback raises; and
+            # a loop over views, because a pipeline may have an offer in each of its requests.
+            self._feed(memoryview(self._declined_upgrade()))
+            rest = rest[end:]
+
+    def _feed(self, data: memoryview) -> int | None:
+        """Parse; where that stops at a request that offers an upgrade, return how far it came."""
         self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
+            return int(upgrade.args[0])
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if isinstance(cause, Refused):
@@ -95,7 +104,8 @@ class RequestParser:
         except httptools.HttpParserError as error:
             raise Refused(400, f"malformed HTTP: {error}") from None
         if self._in_head and self._head_bytes > self._limits.header_bytes_max:
-            raise Refused(431, f"headers above {self._limits.header_bytes_max} bytes")
+            raise self._head_too_large()
+        return None
 
     def release(self) -> None:
         """Drop what refers back to the connection, so that both are freed without the collector."""
@@ -124,6 +134,11 @@ class RequestParser:
         request = self.partial
         assert request is not None
         self._in_head = False
+        if self._head_bytes > self._limits.header_bytes_max:
+            # What was fed holds more than this head; look only where it may be too large.
+            size = sum(len(name) + len(value) + 4 for name, value in request.headers)
+            if size + len(request.target) > self._limits.header_bytes_max:
+                raise self._head_too_large()
         parser = self._parser
         request.method = parser.get_method()
         request.version = parser.get_http_version()
@@ -177,19 +192,23 @@ class RequestParser:
             raise Refused(417, "only 'Expect: 100-continue' is supported")
         self.want_continue = True
 
-    def _decline_upgrade(self, rest: bytes) -> None:
+    def _head_too_large(self) -> Refused:
+        return Refused(431, f"headers above {self._limits.header_bytes_max} bytes")
+
+    def _declined_upgrade(self) -> bytes:
         """Go on in HTTP/1.1 after an offer to upgrade (h2c, say), as a server may.
 
-        llhttp stops at such a request, before its body. A new parser is fed the same head without
-        the offer, then what followed.
+        llhttp stops at such a request, before its body. A new parser is to be fed the same head
+        without the offer, which this returns, then what followed.
         """
         request, self._upgrade = self._upgrade, None
         if request is None or request.method == b"CONNECT":
             raise Refused(405, "CONNECT is not supported")
         self._parser = httptools.HttpRequestParser(self)
-        head = [request.method, b" ", request.target, b" HTTP/1.1\r\n"]
+        version = request.version.encode()
+        head = [request.method, b" ", request.target, b" HTTP/", version, b"\r\n"]
         for name, value in request.headers:
             if name not in _UPGRADE_HEADERS:
                 head += (name, b": ", value, b"\r\n")
         head.append(b"\r\n")
-        self.feed(b"".join(head) + rest)
+        return b"".join(head)

@@ -167,3 +167,36 @@ def test_continue_is_wanted_until_the_body_comes() -> None:
     wanted.append(parser.want_continue)
     assert wanted == [True, False]
     assert collector.requests[0].body == b"hi"
+
+
+def test_a_pipeline_of_offers_to_upgrade_is_served() -> None:
+    offer = b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    assert len(parse(offer * 3000).requests) == 3000
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        pytest.param(b"Host: a\r\nContent-Length: 999\r\n", 413, id="body above the limit"),
+        pytest.param(b"Host: a\r\nExpect: more\r\n", 417, id="unknown expectation"),
+        pytest.param(b"", 400, id="no host"),
+    ],
+)
+def test_an_offer_to_upgrade_is_checked_as_any_request(head: bytes, status: int) -> None:
+    with pytest.raises(Refused) as refused:
+        parse(b"POST / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n" + head + b"\r\n")
+    assert refused.value.status == status
+
+
+def test_an_offer_to_upgrade_from_http_1_0_stays_http_1_0() -> None:
+    offer = b"GET /a HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    (request,) = parse(offer).requests
+    assert (request.version, request.keep_alive) == ("1.0", False)
+
+
+@pytest.mark.parametrize("where", ["target", "header"])
+def test_a_head_above_the_limit_is_refused_also_when_it_comes_at_once(where: str) -> None:
+    target, value = (b"a" * 1100, b"") if where == "target" else (b"", b"a" * 1100)
+    with pytest.raises(Refused) as refused:
+        parse(b"GET /%b HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (target, value))
+    assert refused.value.status == 431

@@ -9,6 +9,10 @@ from mileage.core.events import Finished
 __all__ = ["Usage", "usage_of_answer"]
 
 
+_COUNT_MAX = 10**9
+"""No request has more tokens: a count above it is nonsense, and sums of such overflow 64 bits."""
+
+
 class _InputDetails(msgspec.Struct):
     cached_tokens: int | None = None
 
@@ -52,7 +56,10 @@ class Usage:
         return Finished(request_id, self.prompt_tokens, self.cached_tokens, self.output_tokens)
 
     def take(self, usage: UsageObject) -> None:
-        """Take a report's counts; a later report replaces an earlier one, field by field."""
+        """Take a report's counts; a later report replaces an earlier one, field by field.
+
+        A count that no request can have (negative, above 10^9) is left out.
+        """
         prompt = usage.prompt_tokens if usage.prompt_tokens is not None else usage.input_tokens
         cached = usage.cache_read_input_tokens
         if cached is not None and prompt is not None:
@@ -66,13 +73,13 @@ class Usage:
             output = usage.output_tokens
         output_details = usage.completion_tokens_details or usage.output_tokens_details
         reasoning = output_details.reasoning_tokens if output_details is not None else None
-        if prompt is not None and prompt >= 0:
+        if prompt is not None and 0 <= prompt <= _COUNT_MAX:
             self.prompt_tokens = prompt
-        if cached is not None and cached >= 0:
+        if cached is not None and 0 <= cached <= _COUNT_MAX:
             self.cached_tokens = cached
-        if output is not None and output >= 0:
+        if output is not None and 0 <= output <= _COUNT_MAX:
             self.output_tokens = output
-        if reasoning is not None and reasoning >= 0:
+        if reasoning is not None and 0 <= reasoning <= _COUNT_MAX:
             self.reasoning_tokens = reasoning
 
 

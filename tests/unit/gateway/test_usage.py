@@ -38,6 +38,11 @@ from mileage.gateway.usage import usage_of_answer
         pytest.param(b"\xff\x00", (None,) * 4, id="no JSON"),
         pytest.param(b'{"usage":{"prompt_tokens":"3"}}', (None,) * 4, id="text"),
         pytest.param(b'{"usage":{"prompt_tokens":-3}}', (None,) * 4, id="negative"),
+        pytest.param(
+            b'{"usage":{"prompt_tokens":3,"completion_tokens":1%b}}' % (b"0" * 400),
+            (3, None, None, None),
+            id="more than there can be",
+        ),
         pytest.param(b"[" * 10**5, (None,) * 4, id="deep"),
     ],
 )

@@ -277,6 +277,7 @@ def test_client_s_key_goes_to_the_engine_where_the_gateway_has_none(duo: Duo) ->
         pytest.param("GET", "/healthz", 200, id="alive"),
         pytest.param("GET", "/readyz", 200, id="ready"),
         pytest.param("HEAD", "/v1/models", 200, id="HEAD"),
+        pytest.param("GET", "/v1/models/gpt%2D4o", 200, id="name percent-encoded"),
     ],
 )
 def test_paths_and_methods(duo: Duo, method: str, path: str, status: int) -> None:

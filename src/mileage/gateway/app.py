@@ -7,6 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import msgspec
 
@@ -174,7 +175,8 @@ class App:
         if path == b"/v1/models":
             body = msgspec.json.encode({"object": "list", "data": listed})
         else:
-            wanted = path.removeprefix(b"/v1/models/").decode("utf-8", "replace")
+            # Clients encode the slash of a hub's name.
+            wanted = unquote(path.removeprefix(b"/v1/models/"), errors="replace")
             found = [entry for entry in listed if entry["id"] == wanted]
             if not found:
                 message = f"the model '{wanted}' does not exist"

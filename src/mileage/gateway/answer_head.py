@@ -10,7 +10,9 @@ JSON_LINES = b"content-type: application/json\r\n"
 STREAM_LINES = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
 """Proxies on the way must neither store nor collect a stream."""
 
-_FORWARDED = frozenset((b"content-type", b"retry-after", b"openai-processing-ms"))
+_FORWARDED = frozenset(
+    (b"content-type", b"content-encoding", b"retry-after", b"openai-processing-ms")
+)
 _OURS = frozenset((b"x-request-id", b"x-accel-buffering"))
 
 

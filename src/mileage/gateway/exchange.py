@@ -182,7 +182,7 @@ class Exchange:
         self._headers = headers
         if status == 200 and self.request.stream:
             for name, value in headers:
-                if name == b"content-type" and value.startswith(b"text/event-stream"):
+                if name == b"content-type" and value.lower().startswith(b"text/event-stream"):
                     hide = not self._body.usage_asked
                     self._meter = StreamMeter(self.request.endpoint, hide_usage=hide)
 

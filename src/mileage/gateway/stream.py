@@ -105,9 +105,16 @@ class StreamMeter:
 
     def take(self, data: bytes, now_s: float) -> bytes:
         """Meter the whole events that `data` completes, and return those to send on."""
-        run = self._cutter.cut(data)
+        cutter = self._cutter
+        run = cutter.cut(data)
         if not run:
             return b""
+        sent = self._take_run(run, now_s)
+        while cutter.rest and (run := cutter.cut(b"")):  # events with other line ends
+            sent += self._take_run(run, now_s)
+        return sent
+
+    def _take_run(self, run: bytes, now_s: float) -> bytes:
         separator = self._cutter.separator
         first, last = (len(run), 0) if self._typed else (_FIRST, _LAST)
         head, middle, tail = events(run, separator, first, last)

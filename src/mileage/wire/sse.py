@@ -12,9 +12,10 @@ _HELD_BYTES_MAX = 256 * 1024
 class EventCutter:
     """Cuts a byte stream into runs of whole events.
 
-    An event ends with an empty line. A stream uses one kind of line end throughout; it is found at
-    the first event. `rest` holds the beginning of an event that is not complete yet, at most
-    256 KiB: a longer one is passed on in parts, so that memory stays bounded.
+    An event ends with an empty line. Most streams use one kind of line end throughout; where the
+    known one is not found (a server's own pings may have another), another is looked for. `rest`
+    holds the beginning of an event that is not complete yet, at most 256 KiB: a longer one is
+    passed on in parts, so that memory stays bounded.
     """
 
     __slots__ = ("_separator", "rest")
@@ -33,10 +34,11 @@ class EventCutter:
         if self.rest:
             data = self.rest + data
             self.rest = b""
-        if not self._separator:
-            self._separator = _find_separator(data)
         separator = self._separator
         at = data.rfind(separator) if separator else -1
+        if at < 0 and (found := _find_separator(data)):
+            self._separator = separator = found
+            at = data.rfind(separator)
         end = at + len(separator) if at >= 0 else 0
         if end == len(data) or len(data) - end > _HELD_BYTES_MAX:
             return data

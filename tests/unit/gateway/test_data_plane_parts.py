@@ -7,6 +7,7 @@ import pytest
 
 from mileage.core.errors import ConfigError
 from mileage.core.timeline import RequestTimeline
+from mileage.gateway.answer_head import forwarded_lines
 from mileage.gateway.config import GatewayConfig, ServerConfig, TenantConfig
 from mileage.gateway.keys import KeyRing, key_hash, new_key
 from mileage.gateway.metrics import GatewayMetrics
@@ -161,3 +162,8 @@ def test_bad_server_configuration_names_its_key(fields: dict[str, object], key: 
 def test_a_key_in_the_clear_is_no_hash() -> None:
     with pytest.raises(ConfigError, match="sha256"):
         TenantConfig(key_hashes=("mlg-secret",))
+
+
+def test_a_client_is_told_how_the_engine_encoded_its_answer() -> None:
+    headers = [(b"content-encoding", b"gzip"), (b"server", b"engine"), (b"connection", b"close")]
+    assert forwarded_lines(headers) == b"content-encoding: gzip\r\n"

@@ -52,6 +52,18 @@ def test_pings_in_the_middle_of_a_burst_are_no_tokens() -> None:
     assert out.count(PING) == 2
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "in one read"])
+def test_pings_with_other_line_ends_delay_no_token(together: bool) -> None:
+    stream = StreamMeter("chat", hide_usage=True)
+    ping = b": ping\r\n\r\n"
+    parts = [ping + TOKEN, TOKEN + ping] if together else [ping, TOKEN, ping, TOKEN]
+    for at, part in enumerate(parts):
+        assert stream.take(part, float(at)) == part
+    assert stream.events == 2
+    assert stream.take(FINISH + USAGE + DONE, 9.0) == FINISH + DONE
+    assert stream.ended
+
+
 def test_bytes_may_be_cut_anywhere() -> None:
     whole = ROLE + TOKEN * 3 + FINISH + USAGE + DONE
     expected, out = meter(whole)

@@ -63,3 +63,11 @@ def test_events_are_cut_at_the_edges_of_a_run(count: int, sizes: tuple[int, int,
 )
 def test_payload(event: bytes, expected: bytes) -> None:
     assert payload(event) == expected
+
+
+def test_events_with_other_line_ends_do_not_wait() -> None:
+    cutter = EventCutter()
+    assert cutter.cut(b": ping\r\n\r\n") == b": ping\r\n\r\n"
+    assert cutter.cut(b"data: a\n\n") == b"data: a\n\n"
+    assert cutter.cut(b": ping\r\n\r\n") == b": ping\r\n\r\n"
+    assert cutter.rest == b""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mileage.control.controller import Controller
 from mileage.core.actions import Dispatch, Reject, WakeAt
-from mileage.core.events import Arrived, Event, Woke
+from mileage.core.events import Arrived, Event, ReplicaUp, Woke
 from mileage.core.ports import RequestLog
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
@@ -44,6 +44,7 @@ class Driver:
         self.ledger_ok = True
         self._request_log = request_log
         self._fail_closed = on_ledger_failure == "closed"
+        self._models: set[str] = set()
         self._records: list[bytes] = []
         self._waiting: list[Callable[[bool], None] | None] = []
         self._written_total = self._dropped_total = 0
@@ -76,6 +77,8 @@ class Driver:
 
     def handle(self, event: Event, now_s: float) -> None:
         """Tell the controller, and perform its actions in order."""
+        if type(event) is ReplicaUp:
+            self._models.update(event.models)
         for action in self.controller.handle(event, now_s):
             if type(action) is Dispatch:
                 exchange = self.exchanges.get(action.request_id)
@@ -102,8 +105,9 @@ class Driver:
     def finish(self, timeline: RequestTimeline, then: Callable[[bool], None] | None) -> None:
         """Record and count a request that has ended, forget it, and `then` send its last bytes."""
         self.exchanges.pop(timeline.id, None)
-        known = timeline.reason != "model_not_found"
-        self.metrics.finished(timeline, timeline.model if known else "unknown")
+        # A name that no engine ever served is a client's free text: no label.
+        model = timeline.model if timeline.model in self._models else "unknown"
+        self.metrics.finished(timeline, model)
         self._record(self._request_log.encode_finish(timeline), then)
 
     def flush(self) -> None:
@@ -112,7 +116,11 @@ class Driver:
         waiting, self._waiting = self._waiting, []
         if not records:
             return
-        written = self._request_log.write(records)
+        try:
+            written = self._request_log.write(records)
+        except Exception:
+            _log.exception("the request log failed")
+            written = False
         self._count(written, len(records))
         may_go_on = written or not self._fail_closed
         for then in waiting:

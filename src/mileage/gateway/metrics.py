@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mileage.core.timeline import RequestTimeline
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge, Histogram
+from mileage.measure.timeline import output_tokens, tpot_s, ttft_s
 
 __all__ = ["GatewayMetrics"]
 
@@ -117,18 +118,16 @@ class GatewayMetrics:
             self.prompt_tokens.add(by_tenant, timeline.prompt_tokens)
         if timeline.cached_tokens:
             self.cached_tokens.add(by_tenant, timeline.cached_tokens)
-        output = timeline.output_tokens
-        if output is None:
-            output = timeline.output_tokens_counted
+        output = output_tokens(timeline)
         if output:
             self.output_tokens.add(by_tenant, output)
         if timeline.outcome != "ok" or timeline.finished_s is None:
             return
         by_model = (model,)
         self.duration.observe(timeline.finished_s, by_model)
-        first_s, last_s = timeline.first_token_s, timeline.last_token_s
-        if first_s is None or last_s is None:
-            return
-        self.ttft.observe(first_s, by_model)
-        if output is not None and output > 1:
-            self.tpot.observe((last_s - first_s) / (output - 1), by_model)
+        first_s = ttft_s(timeline)
+        if first_s is not None:
+            self.ttft.observe(first_s, by_model)
+        per_token_s = tpot_s(timeline)
+        if per_token_s is not None:
+            self.tpot.observe(per_token_s, by_model)

@@ -31,7 +31,7 @@ class Probe:
             self.first_error = self.first_error or complaint
 
 
-def ask(port: int, request: bytes, timeout_s: float = 10.0) -> ResponseReader:
+def ask(port: int, request: bytes, timeout_s: float = 30.0) -> ResponseReader:
     """The whole answer to `request`; raises OSError or BadResponseError."""
     deadline = time.monotonic() + timeout_s
     reader = ResponseReader()

@@ -24,6 +24,7 @@ from mileage.cli.worker import LOG_FORMAT
 from mileage.core.errors import ConfigError
 from mileage.engines.embedded.resolve import resolve_model
 from mileage.engines.remote import parse_engine
+from mileage.gateway.tls import tls_context
 
 __all__ = ["check_exposure", "serve"]
 
@@ -117,6 +118,7 @@ def _aliases(texts: list[str]) -> dict[str, str] | None:
 def _serve(config: Config, *, as_json: bool) -> None:
     started_s = time.monotonic()
     check_exposure(config)
+    tls_context(config.server)  # files that cannot be used are told now, not by worker after worker
     console = Console(stderr=True, highlight=False)
     model_path = None
     if not config.engines:

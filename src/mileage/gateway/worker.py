@@ -11,7 +11,6 @@ import random
 import resource
 import signal
 import socket
-import ssl
 import time
 from collections.abc import Callable
 
@@ -35,6 +34,7 @@ from mileage.gateway.metrics import GatewayMetrics
 from mileage.gateway.refusals import error_body
 from mileage.gateway.request_ids import RequestIds
 from mileage.gateway.target import Target
+from mileage.gateway.tls import tls_context
 from mileage.wire.listener import HttpListener
 
 __all__ = ["Worker", "run_worker"]
@@ -88,7 +88,7 @@ class Worker:
         # Ctrl-C reaches the whole process group; the supervisor decides what it means.
         loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._driver.start()
-        await self._listener.start(sock, _tls(self._config))
+        await self._listener.start(sock, tls_context(self._config.server))
         self._channel.send(Ready(pid=os.getpid()))
         tasks = [loop.create_task(self._obey()), loop.create_task(self._report())]
         try:
@@ -199,16 +199,6 @@ async def run_worker(
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     await worker.run(listening)
-
-
-def _tls(config: GatewayConfig) -> ssl.SSLContext | None:
-    if config.server.tls_cert is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    context.load_cert_chain(config.server.tls_cert, config.server.tls_key)
-    return context
 
 
 def _raise_file_limit() -> None:

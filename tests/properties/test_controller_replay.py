@@ -39,7 +39,7 @@ NAMES = ("a", "b", "c", "d")
 MODELS = ("llama", "qwen")
 ATTEMPTS_MAX = 3
 IN_FLIGHT_MAX = 12
-KINDS: tuple[FailureKind, ...] = ("connect", "timeout", "broken", "status")
+KINDS: tuple[FailureKind, ...] = ("connect", "timeout", "broken", "status", "busy")
 
 
 def new_controller(seed: int) -> Controller:
@@ -198,6 +198,12 @@ class ControllerMachine(RuleBasedStateMachine):
         flight.probe = False
         before = self.states()
         actions = self.handle(Failed(request_id, flight.replica, kind, retryable))
+        if kind == "busy":
+            after = self.states()[flight.replica]
+            assert after == before[flight.replica] or (before[flight.replica], after) == (
+                "open",
+                "half_open",
+            )
         if not retryable:
             assert actions == []
             del self.flights[request_id]
@@ -217,7 +223,7 @@ class ControllerMachine(RuleBasedStateMachine):
             flight.probe = self.states()[action.replica] == "half_open"
             return
         assert isinstance(action, Reject)
-        assert action.reason == "upstream_failed"
+        assert action.reason == ("busy" if kind == "busy" else "upstream_failed")
         if len(flight.tried) < ATTEMPTS_MAX:
             after = self.states()
             assert not any(

@@ -33,6 +33,7 @@ __all__ = ["Controller"]
 _NOTHING: tuple[Action, ...] = ()
 _RETRY_IN_PLACE = ("connect", "broken")
 _LOST = ("broken", "timeout")
+_BUSY_RETRY_S = 1.0
 _LOST_MAX = 2
 """Attempts of one request that end so. It may be the request itself that breaks engines: what two
 of them did not survive must not reach all."""
@@ -197,11 +198,15 @@ class Controller:
             return _NOTHING
         replica = flight.replica
         replica.ended(flight.work, now_s)
-        replica.failure = event.kind
         wake = _NOTHING
-        if replica.breaker.failed(flight.ticket, now_s):
-            self._replicas.refresh(replica)
-            wake = self._wake_at(now_s)
+        if event.kind == "busy":
+            if replica.breaker.released(flight.ticket):
+                self._replicas.refresh(replica)
+        else:
+            replica.failure = event.kind
+            if replica.breaker.failed(flight.ticket, now_s):
+                self._replicas.refresh(replica)
+                wake = self._wake_at(now_s)
         if not event.retryable:
             del self._flights[request_id]
             return wake
@@ -210,6 +215,8 @@ class Controller:
         following = None if route is None else self._next_replica(flight, route, event, now_s)
         if following is None:
             del self._flights[request_id]
+            if event.kind == "busy":
+                return (Reject(request_id, "busy", _BUSY_RETRY_S),)
             retry_after_s = None if route is None else route.retry_after_s(now_s)
             return (Reject(request_id, "upstream_failed", retry_after_s), *wake)
         flight.replica, flight.started_s = following, now_s
@@ -225,7 +232,8 @@ class Controller:
         """Where a failed request is tried next: a replica that it has not tried; else None.
 
         Where there is only the one that failed, a lost connection is tried again on it. A timeout
-        or an engine's own error is not: it would cost the same again.
+        or an engine's own error is not: it would cost the same again. Neither is one where all our
+        connections are in use: they are a moment later as well.
         """
         if event.kind in _LOST:
             flight.lost += 1

@@ -23,9 +23,10 @@ __all__ = [
     "Woke",
 ]
 
-FailureKind = Literal["connect", "timeout", "broken", "status"]
+FailureKind = Literal["connect", "timeout", "broken", "status", "busy"]
 """connect: no connection; timeout: no answer in time; broken: the connection or the engine's
-protocol broke; status: the engine answered 5xx."""
+protocol broke; status: the engine answered 5xx; busy: all connections that we may have to it are in
+use, which is our own limit and says nothing about the engine."""
 
 
 class Arrived(msgspec.Struct, frozen=True, tag="arrived", gc=False):

@@ -104,7 +104,7 @@ class UpstreamPool:
         loop = asyncio.get_running_loop()
         if len(self._open) + self._connecting >= self._connections_max:
             message = f"all {self._connections_max} connections are in use"
-            loop.call_soon(sink.answer_broken, "connect", message)
+            loop.call_soon(sink.answer_broken, "busy", message)
             return
         self._connecting += 1
         connecting.task = loop.create_task(self._connect(request, sink))

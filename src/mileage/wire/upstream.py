@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AnswerSink", "BreakKind", "Carrier", "PooledSink", "UpstreamConnection"]
 
-BreakKind: TypeAlias = Literal["connect", "timeout", "broken"]
+BreakKind: TypeAlias = Literal["connect", "timeout", "broken", "busy"]
+"""busy: the pool is at its limit of connections; the engine was not asked."""
 
 _HEAD_BYTES_MAX = 65_536
 _RELEASED_S = 1.0
@@ -160,13 +161,13 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The engine closed, or we did."""
         self._transport = None
+        self._pool.lost(self)  # first: at the pool's limit a retry needs the place
         if self.sink is not None and self._status and not self._framed and exc is None:
             self._ended = True
             self._keep_alive = False
             self._deliver(time.monotonic())  # an answer without a length ends with the connection
         elif self.sink is not None:
             self._broken("broken", f"connection lost: {exc}" if exc else "connection closed early")
-        self._pool.lost(self)
         del self._parser
 
     def data_received(self, data: bytes) -> None:

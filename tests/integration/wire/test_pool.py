@@ -257,8 +257,26 @@ def test_connections_are_bounded() -> None:
         async with engine(keeps_alive, connections_max=1) as (_, pool):
             one, two = await asyncio.gather(ask(pool), ask(pool))
             assert one.body == b"ok"
-            assert two.broken is not None
-            assert two.broken[0] == "connect"
+            assert two.broken == ("busy", "all 1 connections are in use")
+
+    asyncio.run(main())
+
+
+def test_a_stale_connection_is_replaced_also_at_the_limit() -> None:
+    def closes_at_the_second(state: Engine) -> Serve:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await state.head(reader)
+            writer.write(ANSWER)
+            await state.head(reader)
+
+        return serve
+
+    async def main() -> None:
+        async with engine(closes_at_the_second, connections_max=1) as (state, pool):
+            for _ in range(3):
+                sink = await ask(pool)
+                assert (sink.body, sink.broken) == (b"ok", None)
+            assert state.connections == 3
 
     asyncio.run(main())
 

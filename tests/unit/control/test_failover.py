@@ -16,6 +16,7 @@ from tests.support.controllers import (
     controller,
     fail,
     in_flight,
+    open_breaker,
     request,
     states,
 )
@@ -110,6 +111,44 @@ def test_a_failure_that_the_client_has_seen_needs_no_action_but_counts() -> None
     c.handle(FirstToken(1), 1.0)
     assert fail(c, 1, "a", "broken", retryable=False, now_s=2.0) == (WakeAt(3.0),)
     assert (c.in_flight, states(c)["a"]) == (0, "open")
+
+
+def test_our_own_limit_of_connections_opens_no_breaker() -> None:
+    c = controller("a", failures_max=1)
+    for request_id in range(20):
+        arrive(c, request_id)
+        assert fail(c, request_id, "a", "busy") == (Reject(request_id, "busy", 1.0),)
+    assert (states(c)["a"], c.in_flight, in_flight(c)) == ("up", 0, {})
+
+
+def test_a_request_that_finds_no_free_connection_goes_to_each_other_replica_once() -> None:
+    c = controller("a", "b", "c")
+    tried = [arrive(c, 1)]
+    for _ in range(2):
+        (action,) = fail(c, 1, tried[-1], "busy")
+        assert isinstance(action, Dispatch)
+        tried.append(action.replica)
+    assert sorted(tried) == ["a", "b", "c"]
+    assert fail(c, 1, tried[-1], "busy") == (Reject(1, "busy", 1.0),)
+
+
+def test_a_failed_request_whose_last_resort_is_busy_may_come_again() -> None:
+    c = controller("a", "b")
+    first = arrive(c, 1)
+    (action,) = fail(c, 1, first, "status")
+    assert isinstance(action, Dispatch)
+    assert fail(c, 1, action.replica, "busy") == (Reject(1, "busy", 1.0),)
+
+
+def test_a_probe_that_finds_no_free_connection_makes_room_for_the_next() -> None:
+    c = controller("a")
+    open_breaker(c, "a", 0.0)
+    assert arrive(c, 1, 1.0) == "a"
+    assert fail(c, 1, "a", "busy", now_s=1.0) == (Reject(1, "busy", 1.0),)
+    assert states(c)["a"] == "half_open"
+    assert arrive(c, 2, 1.0) == "a"
+    c.handle(FirstToken(2), 1.1)
+    assert states(c)["a"] == "up"
 
 
 @pytest.mark.parametrize("kind", ["broken", "timeout"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from urllib.parse import urlsplit
@@ -15,15 +16,18 @@ _SWEEP_S = 0.5
 _KEEP_ALIVE_S = 4.0
 """An idle connection is closed after this: uvicorn, under vLLM and others, does so after 5 s, and
 it is better to be first than to write into a closed connection."""
+_log = logging.getLogger(__name__)
 
 
 class _Connecting:
     """Stands for the connection of a request while that is being made."""
 
-    __slots__ = ("task",)
+    __slots__ = ("_making", "work")
 
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
+    def __init__(self, making: set[_Connecting]) -> None:
+        self._making = making
+        self.work: asyncio.Task[None] | asyncio.Handle | None = None
+        """What makes the connection, or tells that none can be had."""
 
     def pause(self) -> None:
         """Nothing is read yet."""
@@ -36,8 +40,9 @@ class _Connecting:
 
     def abort(self) -> None:
         """Do not send the request after all."""
-        if self.task is not None:
-            self.task.cancel()
+        self._making.discard(self)  # here too: a task that never began to run has no end
+        if self.work is not None:
+            self.work.cancel()
 
 
 class UpstreamPool:
@@ -68,7 +73,7 @@ class UpstreamPool:
         self._connect_timeout_s = connect_timeout_s
         self._idle: dict[UpstreamConnection, float] = {}  # since when; the newest is last
         self._open: set[UpstreamConnection] = set()
-        self._connecting = 0
+        self._connecting: set[_Connecting] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -76,9 +81,11 @@ class UpstreamPool:
         self._sweep(asyncio.get_running_loop())
 
     def stop(self) -> None:
-        """Close all connections."""
+        """Close all connections, and make no more of those being made."""
         if self._timer is not None:
             self._timer.cancel()
+        for connecting in tuple(self._connecting):
+            connecting.abort()
         for connection in tuple(self._open):
             connection.abort()
 
@@ -99,17 +106,17 @@ class UpstreamPool:
 
     def send_fresh(self, request: bytes, sink: PooledSink) -> None:
         """Send a whole request on a new connection."""
-        connecting = _Connecting()
+        connecting = _Connecting(self._connecting)
         sink.upstream = connecting
         loop = asyncio.get_running_loop()
-        if len(self._open) + self._connecting >= self._connections_max:
+        if len(self._open) + len(self._connecting) >= self._connections_max:
             message = f"all {self._connections_max} connections are in use"
-            loop.call_soon(sink.answer_broken, "busy", message)
+            connecting.work = loop.call_soon(sink.answer_broken, "busy", message)
             return
-        self._connecting += 1
-        connecting.task = loop.create_task(self._connect(request, sink))
+        self._connecting.add(connecting)
+        connecting.work = loop.create_task(self._connect(request, sink, connecting))
 
-    async def _connect(self, request: bytes, sink: PooledSink) -> None:
+    async def _connect(self, request: bytes, sink: PooledSink, connecting: _Connecting) -> None:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -122,8 +129,12 @@ class UpstreamPool:
         except OSError as error:
             sink.answer_broken("connect", f"no connection: {error.strerror or error}")
             return
+        except Exception as error:
+            # A host name that is none, say: whatever it is, the request must not hang.
+            sink.answer_broken("connect", f"no connection: {error or type(error).__name__}")
+            return
         finally:
-            self._connecting -= 1
+            self._connecting.discard(connecting)
         self._open.add(connection)
         if connection.open:
             sink.upstream = connection
@@ -144,10 +155,14 @@ class UpstreamPool:
         self._idle.pop(connection, None)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        # First: an error below must not end the watch over all other deadlines.
+        self._timer = loop.call_later(_SWEEP_S, self._sweep, loop)
         now_s = time.monotonic()
         for connection in [c for c in self._open if c.deadline_s <= now_s]:
-            connection.expire()
+            try:
+                connection.expire()
+            except Exception:
+                _log.exception("the end of a request that timed out could not be told")
         for connection in [c for c, s in self._idle.items() if now_s - s > _KEEP_ALIVE_S]:
             del self._idle[connection]
             connection.close()
-        self._timer = loop.call_later(_SWEEP_S, self._sweep, loop)

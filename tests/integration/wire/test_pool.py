@@ -234,14 +234,105 @@ def test_nobody_listens() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        pytest.param("a" * 64 + ".test", id="a label too long for a host name"),
+        pytest.param("a..test", id="an empty label"),
+        pytest.param("a\0b", id="a NUL"),
+    ],
+)
+def test_what_is_no_host_name_is_no_connection(host: str) -> None:
+    async def main() -> None:
+        async with engine(keeps_alive, connections_max=1) as (_, pool):
+            pool._host = host
+            for _ in range(2):
+                sink = await ask(pool)
+                assert sink.broken is not None
+                assert sink.broken[0] == "connect"
+                assert sink.broken[1].startswith("no connection: ")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_request_that_is_given_up_before_it_has_a_connection_leaves_no_trace(turns: int) -> None:
+    async def main() -> None:
+        async with engine(keeps_alive, connections_max=1) as (_, pool):
+            for _ in range(3):
+                sink = Sink()
+                pool.send(REQUEST, sink, 0.0)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                assert sink.upstream is not None
+                sink.upstream.abort()
+                await asyncio.sleep(0.01)
+                assert not sink.ended.is_set()
+            assert (await ask(pool)).body == b"ok", "its place in the pool is free again"
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_given_up_at_the_limit_is_told_nothing() -> None:
+    async def main() -> None:
+        async with engine(keeps_alive, connections_max=1) as (_, pool):
+            first, second = Sink(), Sink()
+            pool.send(REQUEST, first, asyncio.get_running_loop().time())
+            pool.send(REQUEST, second, asyncio.get_running_loop().time())
+            assert second.upstream is not None
+            second.upstream.abort()
+            await first.ended.wait()
+            assert first.body == b"ok"
+            assert second.broken is None
+
+    asyncio.run(main())
+
+
+def test_no_connection_is_made_after_the_end() -> None:
+    async def main() -> None:
+        async with engine(keeps_alive) as (state, pool):
+            sink = Sink()
+            pool.send(REQUEST, sink, asyncio.get_running_loop().time())
+            await asyncio.sleep(0)
+            pool.stop()
+            await asyncio.sleep(0.05)
+            assert (state.heads, sink.ended.is_set()) == ([], False)
+
+    asyncio.run(main())
+
+
+def silent(state: Engine) -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await state.head(reader)
+        await reader.read()
+
+    return serve
+
+
+def test_an_error_at_one_timeout_does_not_end_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Raises(Sink):
+        def answer_broken(self, kind: BreakKind, message: str) -> None:
+            super().answer_broken(kind, message)
+            raise RuntimeError("a bug of the sink's")
+
+    async def main() -> None:
+        async with engine(silent, response_timeout_s=0.05) as (_, pool):
+            for _ in range(2):
+                sinks = [Raises(), Sink(), Raises()]
+                for sink in sinks:
+                    pool.send(REQUEST, sink, asyncio.get_running_loop().time())
+                for sink in sinks:
+                    await sink.ended.wait()
+                    assert sink.broken is not None
+                    assert sink.broken[0] == "timeout"
+
+    asyncio.run(main())
+    assert [str(r.exc_info[1]) for r in caplog.records if r.exc_info] == ["a bug of the sink's"] * 4
+
+
 def test_a_silent_engine_is_given_up() -> None:
-    def silent(state: Engine) -> Serve:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await state.head(reader)
-            await reader.read()
-
-        return serve
-
     async def main() -> None:
         async with engine(silent, response_timeout_s=0.2) as (_, pool):
             sink = await ask(pool)

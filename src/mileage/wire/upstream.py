@@ -98,6 +98,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._released = False
         self.sink: PooledSink | None = None
         self.request = b""
+        """Kept until a byte of its answer comes: it may have to be sent again."""
         self.answered = False
         """A byte of the answer to the present request has come."""
         self.used = False
@@ -174,7 +175,9 @@ class UpstreamConnection(asyncio.Protocol):
         """Parse a part of the answer."""
         now_s = time.monotonic()
         if self.sink is not None:
-            self.answered = True
+            if not self.answered:
+                self.answered = True
+                self.request = b""  # megabytes, maybe, and the generation may take minutes
             self.deadline_s = now_s + self._pool.response_timeout_s
         elif not self._released:
             self.abort()  # bytes that nobody asked for
@@ -240,7 +243,6 @@ class UpstreamConnection(asyncio.Protocol):
                 self.sink.body_received(body, now_s)
             return
         sink, self.sink = self.sink, None
-        self.request = b""
         self._ended = self._released = False
         self._status = self._head_bytes = 0
         self.used = True

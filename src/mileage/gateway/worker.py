@@ -8,11 +8,12 @@ import gc
 import logging
 import os
 import random
-import resource
 import signal
 import socket
 import time
 from collections.abc import Callable
+
+import msgspec
 
 from mileage.control.controller import Controller
 from mileage.core.events import Event
@@ -21,6 +22,7 @@ from mileage.gateway.app import App
 from mileage.gateway.channel import Channel
 from mileage.gateway.config import GatewayConfig
 from mileage.gateway.driver import Driver
+from mileage.gateway.file_limit import fit_connections, raise_file_limit
 from mileage.gateway.messages import (
     Configure,
     Deliver,
@@ -184,10 +186,11 @@ async def run_worker(
     first = await channel.receive()
     if not isinstance(first, Configure):
         return
-    _raise_file_limit()
-    request_log = open_log(first.config)
+    server = fit_connections(first.config.server, raise_file_limit())
+    config = msgspec.structs.replace(first.config, server=server)
+    request_log = open_log(config)
     worker = Worker(
-        first.config,
+        config,
         index=index,
         seed=int.from_bytes(os.urandom(8)),
         request_log=request_log,
@@ -199,10 +202,3 @@ async def run_worker(
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     await worker.run(listening)
-
-
-def _raise_file_limit() -> None:
-    """Every connection is a file: use all that the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,20 @@ RESTART_S = 60.0
 def embedded(directory: Path) -> Gateway:
     arguments = ("--threads", "1", "--slots", "2", "--context-tokens", "512")
     return Gateway(directory, *arguments, start_s=START_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_start_is_given_up_at_once_where_the_model_still_loads(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    arguments = ("--threads", "1", "--slots", "1", "--context-tokens", "512")
+    with Gateway(tmp_path, *arguments, unready=True) as gateway:
+        (engine,) = wait_until(gateway.embedded, "the engine is being started", START_S)
+        engine.suspend()
+        gateway.signal(number)
+        assert gateway.wait(10) == 0
+        assert not engine.is_running()
+        assert "ready in" not in gateway.log
 
 
 def say(client: openai.OpenAI) -> str:

@@ -7,8 +7,9 @@ import contextlib
 import logging
 import os
 import random
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ class Host(FleetState):
         self._disabled: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._stop_asked = asyncio.Event()
+        self._at_once = False
         self._up = asyncio.Event()
         self._poller = Poller(
             emit=self._heard,
@@ -79,7 +81,11 @@ class Host(FleetState):
         self._feeder: Feeder | None = None
 
     async def run(self, ready: Callable[[Listening], None]) -> None:
-        """Serve until asked to stop; `ready` is called when the first engine is up."""
+        """Serve until asked to stop; `ready` is called when the first engine is up.
+
+        Raises MileageError where a part cannot be started; all that was started is then ended, as
+        it is where the stop is asked for while the parts start.
+        """
         config = self._config
         async with contextlib.AsyncExitStack() as parts:
             sockets = bind(config.server)
@@ -91,32 +97,21 @@ class Host(FleetState):
             parts.push_async_callback(asyncio.to_thread, feeder.stop)
             feeder.start()
             admin = await self._start_admin(parts)
-            engines = await self._start_engines(parts)
-            supervisor = self._supervisor = Supervisor(
-                self._gateway_config(engines),
-                sockets,
-                command(self._ledger, config.ledger),
-                on_report=self.report,
-                on_gone=self.worker_gone,
-            )
-            parts.push_async_callback(supervisor.stop)
-            for engine in engines:
-                self._poller.add(msgspec.convert(engine, PollTarget, from_attributes=True))
-            await supervisor.start()
-            await self._poller.start()
-            parts.push_async_callback(self._poller.stop)
-            await self._first_of(self._up, self._stop_asked)
-            host, port = sockets[0].getsockname()[:2]
-            if not self._stop_asked.is_set():
-                ready(self._listening(host, port, admin))
-            await self._stop_asked.wait()
-            supervisor.drain()
-            await supervisor.wait()
+            if await self._unless_stopped(self._start_serving(sockets, parts)):
+                if await self._unless_stopped(self._up.wait()):
+                    host, port = sockets[0].getsockname()[:2]
+                    ready(self._listening(host, port, admin))
+                await self._stop_asked.wait()
+                assert self._supervisor is not None
+                self._supervisor.drain()
+                await self._supervisor.wait()
 
     def stop(self) -> None:
         """Drain, then end; asked for a second time: end at once."""
-        if self._stop_asked.is_set() and self._supervisor is not None:
-            self._supervisor.kill()
+        if self._stop_asked.is_set():
+            self._at_once = True
+            if self._supervisor is not None:
+                self._supervisor.kill()
         self._stop_asked.set()
 
     # --- what the admin plane asks ------------------------------------------------------------
@@ -186,6 +181,40 @@ class Host(FleetState):
 
     # --- parts --------------------------------------------------------------------------------
 
+    async def _unless_stopped(self, step: Coroutine[Any, Any, object]) -> bool:
+        """Take the step; False where the stop was asked for first, and the step was given up."""
+        stop_asked = asyncio.ensure_future(self._stop_asked.wait())
+        task = asyncio.ensure_future(step)
+        try:
+            await asyncio.wait({task, stop_asked}, return_when=asyncio.FIRST_COMPLETED)
+            if stop_asked.done():
+                return False
+            await task
+            return True
+        finally:
+            stop_asked.cancel()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _start_serving(
+        self, sockets: list[socket.socket], parts: contextlib.AsyncExitStack
+    ) -> None:
+        """Start what serves: the engine, if it is ours, the workers, the health checks."""
+        engines = await self._start_engines(parts)
+        supervisor = self._supervisor = Supervisor(
+            self._gateway_config(engines),
+            sockets,
+            command(self._ledger, self._config.ledger),
+            on_report=self.report,
+            on_gone=self.worker_gone,
+        )
+        parts.push_async_callback(supervisor.stop)
+        for engine in engines:
+            self._poller.add(msgspec.convert(engine, PollTarget, from_attributes=True))
+        await supervisor.start()
+        await self._poller.start()
+        parts.push_async_callback(self._poller.stop)
+
     async def _start_admin(self, parts: contextlib.AsyncExitStack) -> AdminServer | None:
         config = self._config.admin
         if not config.enabled:
@@ -214,7 +243,7 @@ class Host(FleetState):
             on_change=self._embedded_changed,
         )
         await embedded.start()
-        parts.push_async_callback(embedded.stop, _EMBEDDED_GRACE_S)
+        parts.push_async_callback(self._stop_embedded, embedded)
         engine = resolve(EngineConfig(kind="llamacpp", name="embedded", url=embedded.url), {})
         return msgspec.structs.replace(
             engine,
@@ -226,6 +255,9 @@ class Host(FleetState):
             # This version is known to have all of them.
             unsure=(),
         )
+
+    async def _stop_embedded(self, embedded: EmbeddedEngine) -> None:
+        await embedded.stop(0.0 if self._at_once else _EMBEDDED_GRACE_S)
 
     def _embedded_changed(self, status: EmbeddedStatus) -> None:
         if self._supervisor is None:
@@ -286,13 +318,6 @@ class Host(FleetState):
             worker_pids=self._supervisor.pids,
             engine_pids=self.engine_pids(),
         )
-
-    @staticmethod
-    async def _first_of(*events: asyncio.Event) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in events]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
 
 
 def _replica_of(event: Event) -> str | None:

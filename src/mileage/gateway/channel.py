@@ -31,8 +31,12 @@ class Channel(Generic[T]):
 
     @classmethod
     async def open(cls, sock: socket.socket, received: Any) -> Channel[T]:
-        """A channel over a connected socket, which it then owns."""
-        reader, writer = await asyncio.open_connection(sock=sock)
+        """A channel over a connected socket, which it owns from now on, also where this fails."""
+        try:
+            reader, writer = await asyncio.open_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            raise
         return cls(reader, writer, received)
 
     def send(self, message: msgspec.Struct) -> None:

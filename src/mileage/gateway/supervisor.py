@@ -7,11 +7,11 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, MileageError
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
 from mileage.gateway.channel import Channel
 from mileage.gateway.config import GatewayConfig, ServerConfig
@@ -22,7 +22,10 @@ __all__ = ["Supervisor", "bind"]
 _BACKOFF_S = 0.25
 _BACKOFF_MAX_S = 10.0
 _BACKLOG = 4096
+_HEALTHY_AFTER_S = 60.0
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def bind(config: ServerConfig) -> list[socket.socket]:
@@ -81,7 +84,7 @@ class _Slot:
         self.sock = sock
         self.process: asyncio.subprocess.Process | None = None
         self.channel: Channel[FromWorker] | None = None
-        self.ready = asyncio.Event()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class Supervisor:
@@ -89,6 +92,8 @@ class Supervisor:
 
     The command gets three more arguments: the number of the control socket, that of the listening
     socket, and the worker's index. `on_report` and `on_gone` (with a pid) tell of the workers.
+    A worker that dies before it has served at all makes `start` fail: the next one would die too.
+    One that dies later is started again.
     """
 
     def __init__(
@@ -106,7 +111,8 @@ class Supervisor:
         self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]
         self._state: dict[str, ReplicaUp | ReplicaDown] = {}
         self._views: dict[str, Observed] = {}
-        self._draining = False
+        self._draining = asyncio.Event()
+        self._killed = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -115,11 +121,13 @@ class Supervisor:
         return [slot.process.pid for slot in self._slots if slot.process is not None]
 
     async def start(self) -> None:
-        """Start the workers; returns when all accept connections."""
+        """Start the workers; returns when all accept connections.
+
+        Raises MileageError where one ends before that. `stop` is to be called in any case.
+        """
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(slot)) for slot in self._slots]
-        for slot in self._slots:
-            await slot.ready.wait()
+        await asyncio.gather(*(slot.ready for slot in self._slots))
 
     def deliver(self, event: Event) -> None:
         """Tell all workers of an event; later ones are told the latest of each replica."""
@@ -131,7 +139,7 @@ class Supervisor:
 
     def drain(self) -> None:
         """Let the workers finish what is in flight, then exit."""
-        self._draining = True
+        self._draining.set()
         self._send(Drain())
 
     async def wait(self) -> None:
@@ -140,11 +148,11 @@ class Supervisor:
 
     def kill(self) -> None:
         """End the workers at once; what is in flight is found in the log and marked lost."""
-        self._draining = True
+        self._draining.set()
+        self._killed = True
         for slot in self._slots:
-            if slot.process is not None and slot.process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    slot.process.kill()
+            if slot.process is not None:
+                _kill(slot.process)
 
     async def stop(self) -> None:
         """End the workers that still run, and wait until none does."""
@@ -162,46 +170,84 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while True:
             started_s = loop.time()
+            ending = "could not be started"
             try:
-                await self._run(slot)
-            except OSError:
-                _log.exception("worker %d could not be started", slot.index)
-            if self._draining:
+                ending = f"ended with exit code {await self._run(slot)}"
+            except Exception:
+                _log.exception("worker %d failed", slot.index)
+            if self._draining.is_set():
                 return
-            if loop.time() - started_s > 60:
+            if not slot.ready.done():
+                message = f"worker {slot.index} {ending} before it served; its log says why"
+                slot.ready.set_exception(MileageError(message))
+                return
+            if loop.time() - started_s > _HEALTHY_AFTER_S:
                 backoff_s = _BACKOFF_S
-            _log.error("worker %d died; starting it again in %.2g s", slot.index, backoff_s)
-            await asyncio.sleep(backoff_s)
+            _log.error("worker %d %s; starting it again in %.2g s", slot.index, ending, backoff_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff_s):
+                    await self._draining.wait()
+                    return
             backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
-    async def _run(self, slot: _Slot) -> None:
-        """Run one worker process from start to end."""
+    async def _run(self, slot: _Slot) -> int:
+        """Run one worker process from start to end; its exit code.
+
+        A worker whose channel is closed drains and ends.
+        """
         ours, theirs = socket.socketpair()
-        with theirs:
-            slot.process = await asyncio.create_subprocess_exec(
-                *self._command,
-                str(theirs.fileno()),
-                str(slot.sock.fileno()),
-                str(slot.index),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), slot.sock.fileno()),
-            )
-        process = slot.process
-        channel: Channel[FromWorker] = await Channel.open(ours, FromWorker)
+        try:
+            with theirs:
+                process = slot.process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    str(theirs.fileno()),
+                    str(slot.sock.fileno()),
+                    str(slot.index),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    # Ctrl-C is for the supervisor, which decides what it means.
+                    start_new_session=True,
+                    pass_fds=(theirs.fileno(), slot.sock.fileno()),
+                )
+        except BaseException:
+            ours.close()
+            raise
+        try:
+            if self._killed:
+                _kill(process)
+            await self._talk(slot, await Channel.open(ours, FromWorker))
+        finally:
+            code = await process.wait()
+            slot.process = None
+            _tell(self._on_gone, process.pid)
+        return code
+
+    async def _talk(self, slot: _Slot, channel: Channel[FromWorker]) -> None:
+        """Tell a worker all that it is to know, and hear it until it is gone."""
         channel.send(Configure(self._config))
         channel.send(Deliver((*self._state.values(), *self._views.values())))
         slot.channel = channel
-        if self._draining:
+        if self._draining.is_set():
             channel.send(Drain())
         try:
             while (message := await channel.receive()) is not None:
-                if isinstance(message, Ready):
-                    slot.ready.set()
-                else:
-                    self._on_report(message)
+                if not isinstance(message, Ready):
+                    _tell(self._on_report, message)
+                elif not slot.ready.done():
+                    slot.ready.set_result(None)
         finally:
             slot.channel = None
             channel.close()
-            await process.wait()
-            slot.process = None
-            self._on_gone(process.pid)
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+def _tell(callback: Callable[[T], None], value: T) -> None:
+    """Whatever the callback does, the worker is looked after."""
+    try:
+        callback(value)
+    except Exception:
+        _log.exception("what a worker told could not be taken in")

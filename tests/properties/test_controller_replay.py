@@ -31,12 +31,14 @@ from mileage.core.events import (
     Woke,
 )
 from mileage.core.replica import ReplicaView
-from mileage.core.request import Request
+from mileage.core.request import Endpoint, Request
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.routing import RoutingConfig
 
 NAMES = ("a", "b", "c", "d")
 MODELS = ("llama", "qwen")
+LACKS: dict[str, tuple[Endpoint, ...]] = {"c": ("responses",), "d": ("messages", "responses")}
+ENDPOINTS: tuple[Endpoint, ...] = ("chat", "messages", "responses")
 ATTEMPTS_MAX = 3
 IN_FLIGHT_MAX = 12
 KINDS: tuple[FailureKind, ...] = ("connect", "timeout", "broken", "status", "busy")
@@ -48,6 +50,7 @@ def new_controller(seed: int) -> Controller:
         routing=RoutingConfig(),
         breaker=BreakerConfig(failures_max=2, open_s=1.0, open_max_s=4.0),
         random=Random(seed),
+        lacks=LACKS,
         attempts_max=ATTEMPTS_MAX,
         in_flight_max=IN_FLIGHT_MAX,
     )
@@ -57,6 +60,7 @@ class Flight(msgspec.Struct):
     """A request in flight, as the host knows it."""
 
     model: str
+    endpoint: Endpoint
     replica: str
     tried: list[str]
     probe: bool
@@ -99,10 +103,16 @@ class ControllerMachine(RuleBasedStateMachine):
     def states(self) -> dict[str, str]:
         return {state.name: state.state for state in self.controller.replica_states()}
 
-    def check_target(self, model: str, action: Dispatch, before: dict[str, str]) -> None:
+    def serving(self, model: str, endpoint: Endpoint) -> list[str]:
+        """Replicas that have both, up or down."""
+        return [n for n in NAMES if model in self.models[n] and endpoint not in LACKS.get(n, ())]
+
+    def check_target(
+        self, model: str, endpoint: Endpoint, action: Dispatch, before: dict[str, str]
+    ) -> None:
         replica = action.replica
         assert replica in self.up
-        assert model in self.models[replica]
+        assert replica in self.serving(model, endpoint)
         # One whose time had come was still called open before this event.
         assert before[replica] != "down"
         if before[replica] == "half_open":
@@ -117,6 +127,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(
         model=st.sampled_from([*MODELS, "nonsense"]),
+        endpoint=st.sampled_from(ENDPOINTS),
         prompt_tokens=st.integers(0, 5000),
         prefix_key=st.none() | st.integers(0, 2**64 - 1),
         output_tokens_max=st.none() | st.integers(0, 100),
@@ -124,6 +135,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def request_arrives(
         self,
         model: str,
+        endpoint: Endpoint,
         prompt_tokens: int,
         prefix_key: int | None,
         output_tokens_max: int | None,
@@ -136,7 +148,7 @@ class ControllerMachine(RuleBasedStateMachine):
                     id=self.next_id,
                     tenant="acme",
                     model=model,
-                    endpoint="chat",
+                    endpoint=endpoint,
                     stream=True,
                     arrived_s=self.now_s,
                     prompt_tokens_estimate=prompt_tokens,
@@ -147,18 +159,22 @@ class ControllerMachine(RuleBasedStateMachine):
         )
         if isinstance(action, Dispatch):
             assert action.request_id == self.next_id
-            self.check_target(model, action, before)
+            self.check_target(model, endpoint, action, before)
             if len(self.flights) == IN_FLIGHT_MAX:
                 del self.flights[next(iter(self.flights))]
             probe = self.states()[action.replica] == "half_open"
-            self.flights[self.next_id] = Flight(model, action.replica, [action.replica], probe)
+            self.flights[self.next_id] = Flight(
+                model, endpoint, action.replica, [action.replica], probe
+            )
             return
         assert isinstance(action, Reject)
-        serving = [name for name in NAMES if model in self.models[name]]
+        serving = self.serving(model, endpoint)
         after = self.states()
-        if not serving:
+        if not any(model in models for models in self.models.values()):
             assert action.reason == ("model_not_found" if self.ever_up else "no_replica")
             assert action.retry_after_s is None
+        elif not serving:
+            assert action == Reject(self.next_id, "endpoint_not_supported")
         else:
             assert action.reason == "no_replica"
             assert all(after[name] != "up" for name in serving)
@@ -199,8 +215,8 @@ class ControllerMachine(RuleBasedStateMachine):
         before = self.states()
         actions = self.handle(Failed(request_id, flight.replica, kind, retryable))
         if kind == "busy":
-            after = self.states()[flight.replica]
-            assert after == before[flight.replica] or (before[flight.replica], after) == (
+            now = self.states()[flight.replica]
+            assert now == before[flight.replica] or (before[flight.replica], now) == (
                 "open",
                 "half_open",
             )
@@ -212,11 +228,11 @@ class ControllerMachine(RuleBasedStateMachine):
         if isinstance(action, Dispatch):
             assert action.request_id == request_id
             assert len(flight.tried) < ATTEMPTS_MAX
-            self.check_target(flight.model, action, before)
+            self.check_target(flight.model, flight.endpoint, action, before)
             if action.replica in flight.tried:
                 assert action.replica == flight.replica
                 assert kind in ("connect", "broken")
-                serving = [name for name in self.up if flight.model in self.models[name]]
+                serving = self.serving(flight.model, flight.endpoint)
                 assert [n for n in serving if self.states()[n] == "up"] == [action.replica]
             flight.replica = action.replica
             flight.tried.append(action.replica)
@@ -228,8 +244,8 @@ class ControllerMachine(RuleBasedStateMachine):
             after = self.states()
             assert not any(
                 after[name] == "up"
-                for name in self.up - set(flight.tried)
-                if flight.model in self.models[name]
+                for name in self.serving(flight.model, flight.endpoint)
+                if name not in flight.tried
             )
         del self.flights[request_id]
 

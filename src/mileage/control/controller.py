@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 
 import msgspec
 
-from mileage.control.replicas import Replica, Replicas, ReplicaState, Route
+from mileage.control.replicas import Replica, Replicas, ReplicaState, Route, Takers
 from mileage.core.actions import Action, Dispatch, Reject, RejectReason, WakeAt
 from mileage.core.errors import ConfigError
 from mileage.core.events import (
@@ -23,7 +23,7 @@ from mileage.core.events import (
     ReplicaUp,
     Woke,
 )
-from mileage.core.request import Request
+from mileage.core.request import Endpoint, Request
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.load import work_of
 from mileage.policy.routing import Candidates, Router, RoutingConfig
@@ -31,6 +31,7 @@ from mileage.policy.routing import Candidates, Router, RoutingConfig
 __all__ = ["Controller"]
 
 _NOTHING: tuple[Action, ...] = ()
+_LACKS_NOTHING: Mapping[str, Collection[Endpoint]] = {}
 _RETRY_IN_PLACE = ("connect", "broken")
 _LOST = ("broken", "timeout")
 _BUSY_RETRY_S = 1.0
@@ -58,7 +59,8 @@ class Controller:
 
     Pure: what it decides depends on nothing but its configuration, the seed of `random`, and the
     events with their times. `now_s` is monotonic; that an event is told a little late, with the
-    time of its own, does no harm.
+    time of its own, does no harm. `lacks` tells by name which endpoints a replica does not have:
+    requests for those go to others only.
 
     Of each request it wants Arrived, then FirstToken (where there was one) and exactly one of
     Finished, Cancelled or a Failed that is not retryable; a retryable Failed is answered with the
@@ -75,6 +77,7 @@ class Controller:
         routing: RoutingConfig,
         breaker: BreakerConfig,
         random: Random,
+        lacks: Mapping[str, Collection[Endpoint]] = _LACKS_NOTHING,
         attempts_max: int = 3,
         in_flight_max: int = 100_000,
     ) -> None:
@@ -82,7 +85,7 @@ class Controller:
             raise ConfigError("attempts_max", attempts_max, "at least 1")
         if in_flight_max < 1:
             raise ConfigError("in_flight_max", in_flight_max, "at least 1")
-        self._replicas = Replicas(replicas, routing, breaker)
+        self._replicas = Replicas(replicas, routing, breaker, lacks)
         self._routes = self._replicas.routes
         self._router = Router(routing, random)
         self._flights: dict[int, _Flight] = {}
@@ -127,14 +130,19 @@ class Controller:
         if route is None:
             reason: RejectReason = "model_not_found" if replicas.seen_up else "no_replica"
             return (Reject(request.id, reason),)
+        takers: Takers = route
+        if route.partial:
+            takers = route.partial.get(request.endpoint, route)
         work = _work(request, route)
-        if route.half_open:
+        if takers.half_open:
             # The probe goes at once, not when chance picks it: its capacity may be needed.
-            replica = route.half_open[0]
-        elif route.closed.loads:
-            replica = self._router.choose(route.closed, work, request.prefix_key, now_s)
+            replica = takers.half_open[0]
+        elif takers.closed.loads:
+            replica = self._router.choose(takers.closed, work, request.prefix_key, now_s)
+        elif takers.serving:
+            return (Reject(request.id, "no_replica", takers.retry_after_s(now_s)),)
         else:
-            return (Reject(request.id, "no_replica", route.retry_after_s(now_s)),)
+            return (Reject(request.id, "endpoint_not_supported"),)
         flights = self._flights
         if request.id in flights or len(flights) >= self._in_flight_max:
             self._make_room(request.id, now_s)
@@ -212,12 +220,13 @@ class Controller:
             return wake
         # Looked up anew: since the request came, its model may have gone, and come back elsewhere.
         route = self._routes.get(flight.request.model)
-        following = None if route is None else self._next_replica(flight, route, event, now_s)
+        takers = None if route is None else route.partial.get(flight.request.endpoint, route)
+        following = None if takers is None else self._next_replica(flight, takers, event, now_s)
         if following is None:
             del self._flights[request_id]
             if event.kind == "busy":
                 return (Reject(request_id, "busy", _BUSY_RETRY_S),)
-            retry_after_s = None if route is None else route.retry_after_s(now_s)
+            retry_after_s = None if takers is None else takers.retry_after_s(now_s)
             return (Reject(request_id, "upstream_failed", retry_after_s), *wake)
         flight.replica, flight.started_s = following, now_s
         flight.ticket = self._replicas.admit(following)
@@ -227,7 +236,7 @@ class Controller:
         return (Dispatch(request_id, following.name), *wake)
 
     def _next_replica(
-        self, flight: _Flight, route: Route, event: Failed, now_s: float
+        self, flight: _Flight, takers: Takers, event: Failed, now_s: float
     ) -> Replica | None:
         """Where a failed request is tried next: a replica that it has not tried; else None.
 
@@ -242,14 +251,14 @@ class Controller:
         if now_s >= self._replicas.half_open_due_s:
             self._replicas.tick(now_s)
         tried = flight.tried
-        untried = [replica for replica in route.closed.loads if not replica.bit & tried]
+        untried = [replica for replica in takers.closed.loads if not replica.bit & tried]
         if untried:
             candidates = Candidates(untried)
             return self._router.choose(candidates, flight.work, flight.request.prefix_key, now_s)
-        for replica in route.half_open:
+        for replica in takers.half_open:
             if not replica.bit & tried:
                 return replica
-        if event.kind in _RETRY_IN_PLACE and route.closed.loads == (flight.replica,):
+        if event.kind in _RETRY_IN_PLACE and takers.closed.loads == (flight.replica,):
             return flight.replica
         return None
 

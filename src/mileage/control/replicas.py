@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from mileage.core.request import Endpoint
 from mileage.policy.breaker import Breaker, BreakerConfig
 from mileage.policy.load import ReplicaLoad
 from mileage.policy.routing import Candidates, RoutingConfig, name_hash
 from mileage.policy.service_rate import FleetRates
 
-__all__ = ["Replica", "ReplicaState", "ReplicaStateName", "Replicas", "Route"]
+__all__ = ["Replica", "ReplicaState", "ReplicaStateName", "Replicas", "Route", "Takers"]
 
 ReplicaStateName: TypeAlias = Literal["up", "down", "open", "half_open"]
 
@@ -35,14 +36,23 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
 class Replica(ReplicaLoad):
     """One configured replica: its health, its breaker, and (inherited) its load."""
 
-    __slots__ = ("bit", "breaker", "down_reason", "failure", "models", "name", "serves")
+    __slots__ = ("bit", "breaker", "down_reason", "failure", "lacks", "models", "name", "serves")
 
-    def __init__(self, name: str, bit: int, routing: RoutingConfig, breaker: BreakerConfig) -> None:
+    def __init__(
+        self,
+        name: str,
+        bit: int,
+        routing: RoutingConfig,
+        breaker: BreakerConfig,
+        lacks: Collection[Endpoint] = (),
+    ) -> None:
         super().__init__(name_hash(name), FleetRates(), routing.view_max_age_s)
         self.name = name
         self.bit = bit
         """Its place in a request's set of replicas tried."""
         self.breaker = Breaker(breaker)
+        self.lacks: frozenset[Endpoint] = frozenset(lacks)
+        """Endpoints that it does not have."""
         self.models: tuple[str, ...] = ()
         self.serves: frozenset[str] = frozenset()
         """The models, to look one up: a replica may have a thousand adapters."""
@@ -67,27 +77,18 @@ class Replica(ReplicaLoad):
         )
 
 
-class Route:
-    """One model: the replicas that serve it, and how long its answers are."""
+class Takers:
+    """Replicas that can serve a request, and those among them that take one now."""
 
-    __slots__ = ("_gain", "closed", "half_open", "output_tokens", "serving")
+    __slots__ = ("closed", "half_open", "serving")
 
     def __init__(self) -> None:
         self.serving: tuple[Replica, ...] = ()
-        """All that have the model, also while they are down."""
+        """All that can, also while they are down."""
         self.closed: Candidates[Replica] = Candidates(())
         """Those that take any request now."""
         self.half_open: tuple[Replica, ...] = ()
         """Those that take one request now, as a probe."""
-        self.output_tokens = _OUTPUT_ASSUMED_TOKENS
-        """Length of an answer to expect."""
-        self._gain = 1.0
-
-    def answered(self, output_tokens: int) -> None:
-        """Learn from a complete answer: a plain mean at first, then an EWMA."""
-        self.output_tokens += self._gain * (output_tokens - self.output_tokens)
-        if self._gain > _OUTPUT_GAIN_MIN:
-            self._gain = max(_OUTPUT_GAIN_MIN, self._gain / (1.0 + self._gain))
 
     def retry_after_s(self, now_s: float) -> float | None:
         """Seconds until the next open breaker lets a request through.
@@ -110,16 +111,56 @@ class Route:
         self.half_open = tuple(r for r in up if r.breaker.state == "half_open" and r.breaker.admits)
 
 
+class Route(Takers):
+    """One model: the replicas that serve it, and how long its answers are."""
+
+    __slots__ = ("_gain", "output_tokens", "partial")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partial: dict[Endpoint, Takers] = {}
+        """For each endpoint that some of them lack: those that have it."""
+        self.output_tokens = _OUTPUT_ASSUMED_TOKENS
+        """Length of an answer to expect."""
+        self._gain = 1.0
+
+    def answered(self, output_tokens: int) -> None:
+        """Learn from a complete answer: a plain mean at first, then an EWMA."""
+        self.output_tokens += self._gain * (output_tokens - self.output_tokens)
+        if self._gain > _OUTPUT_GAIN_MIN:
+            self._gain = max(_OUTPUT_GAIN_MIN, self._gain / (1.0 + self._gain))
+
+    def serve(self, replicas: Sequence[Replica]) -> None:
+        """These have the model now."""
+        self.serving = tuple(replicas)
+        lacked = frozenset[Endpoint]().union(*(replica.lacks for replica in replicas))
+        known = self.partial
+        self.partial = {endpoint: known.get(endpoint) or Takers() for endpoint in sorted(lacked)}
+        for endpoint, takers in self.partial.items():
+            takers.serving = tuple(r for r in replicas if endpoint not in r.lacks)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Sort the serving replicas by what their health and breakers admit."""
+        super().refresh()
+        for takers in self.partial.values():
+            takers.refresh()
+
+
 class Replicas:
     """All configured replicas by name, and the routes by model."""
 
     __slots__ = ("_by_name", "_fleets", "half_open_due_s", "routes", "seen_up")
 
     def __init__(
-        self, names: Iterable[str], routing: RoutingConfig, breaker: BreakerConfig
+        self,
+        names: Iterable[str],
+        routing: RoutingConfig,
+        breaker: BreakerConfig,
+        lacks: Mapping[str, Collection[Endpoint]],
     ) -> None:
         self._by_name = {
-            name: Replica(name, 1 << place, routing, breaker)
+            name: Replica(name, 1 << place, routing, breaker, lacks.get(name, ()))
             for place, name in enumerate(dict.fromkeys(names))
         }
         self._fleets: dict[str, FleetRates] = {}
@@ -189,8 +230,7 @@ class Replicas:
     def _reassign(self, model: str) -> None:
         """Find the replicas that serve the model; forget it when none does."""
         route = self.routes.setdefault(model, Route())
-        route.serving = tuple(r for r in self if model in r.serves)
-        route.refresh()
+        route.serve([replica for replica in self if model in replica.serves])
         if not route.serving:
             del self.routes[model]
             self._fleets.pop(model, None)

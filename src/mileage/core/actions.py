@@ -8,9 +8,12 @@ import msgspec
 
 __all__ = ["Action", "Dispatch", "Reject", "RejectReason", "WakeAt"]
 
-RejectReason = Literal["model_not_found", "no_replica", "upstream_failed", "busy"]
-"""model_not_found: no known replica serves the model (404); no_replica: those that do are all down
-or broken (503); upstream_failed: every attempt allowed has failed (502); busy: our own limit of
+RejectReason = Literal[
+    "model_not_found", "endpoint_not_supported", "no_replica", "upstream_failed", "busy"
+]
+"""model_not_found: no known replica serves the model (404); endpoint_not_supported: none of those
+that serve it has the request's endpoint (501); no_replica: those that have both are all down or
+broken (503); upstream_failed: every attempt allowed has failed (502); busy: our own limit of
 connections is reached at every replica that was left to try (503)."""
 
 

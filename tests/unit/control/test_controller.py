@@ -69,6 +69,33 @@ def test_a_model_whose_replicas_are_down_has_no_replica() -> None:
     assert arrive(c, 2, 1.0) == "a"
 
 
+def test_a_request_goes_only_to_replicas_that_have_its_endpoint() -> None:
+    c = controller("a", "b", lacks={"a": ("responses",)})
+    assert {arrive(c, i, endpoint="responses") for i in range(30)} == {"b"}
+    assert {arrive(c, i) for i in range(30, 99)} == {"a", "b"}
+    c.handle(ReplicaDown("b", "health check"), 0.0)
+    refused = request(99, endpoint="responses")
+    assert c.handle(Arrived(refused), 0.0) == (Reject(99, "no_replica"),)
+    assert arrive(c, 100) == "a"
+
+
+def test_an_endpoint_that_no_replica_of_the_model_has_is_not_supported() -> None:
+    c = controller("a", lacks={"a": ("responses",), "unknown": ("chat",)})
+    refused = request(1, endpoint="responses")
+    assert c.handle(Arrived(refused), 0.0) == (Reject(1, "endpoint_not_supported"),)
+    assert (c.in_flight, arrive(c, 2)) == (0, "a")
+    c.handle(ReplicaUp("b", ("llama",)), 0.0)
+    assert arrive(c, 3, endpoint="responses") == "b"
+
+
+def test_a_probe_waits_for_a_request_that_the_replica_can_serve() -> None:
+    c = controller("a", "b", lacks={"a": ("responses",)})
+    open_breaker(c, "a", 0.0)
+    assert arrive(c, 1, 1.0, endpoint="responses") == "b"
+    assert states(c)["a"] == "half_open"
+    assert arrive(c, 2, 1.0) == "a"
+
+
 def test_a_replica_that_is_not_configured_is_ignored() -> None:
     c = controller(known=("a",))
     c.handle(ReplicaUp("x", ("llama",)), 0.0)

@@ -90,6 +90,15 @@ def test_failover_leaves_out_who_no_longer_serves_the_model() -> None:
     assert fail(c, 1, first, "status") == (Reject(1, "upstream_failed"),)
 
 
+def test_failover_leaves_out_who_lacks_the_endpoint() -> None:
+    c = controller("a", "b", lacks={"b": ("messages",)}, failures_max=9)
+    assert arrive(c, 1, endpoint="messages") == "a"
+    assert fail(c, 1, "a", "status") == (Reject(1, "upstream_failed"),)
+    # The only one that has it: a lost connection is tried again on it.
+    assert arrive(c, 2, endpoint="messages") == "a"
+    assert fail(c, 2, "a", "broken") == (Dispatch(2, "a"),)
+
+
 def test_failover_survives_that_nobody_serves_the_model_any_more() -> None:
     c = controller("a")
     arrive(c, 1)

@@ -14,7 +14,7 @@ BREAKER = BreakerConfig(failures_max=1, open_s=2.0, open_max_s=8.0)
 
 
 def fleet(*names: str) -> Replicas:
-    return Replicas(names, RoutingConfig(), BREAKER)
+    return Replicas(names, RoutingConfig(), BREAKER, {"c": ("responses", "messages")})
 
 
 def named(replicas: Replicas, name: str) -> Replica:
@@ -74,6 +74,27 @@ def test_a_change_elsewhere_keeps_what_is_known_of_prefixes() -> None:
     before = replicas.routes["llama"].closed
     replicas.up(named(replicas, "c"), ["llama", "phi"])
     assert replicas.routes["llama"].closed is before
+
+
+def test_endpoints_that_a_replica_lacks_are_left_to_the_others() -> None:
+    replicas = fleet("a", "c")
+    replicas.up(named(replicas, "c"), ["llama"])
+    route = replicas.routes["llama"]
+    assert list(route.partial) == ["messages", "responses"]
+    assert route.partial["messages"].serving == ()
+    replicas.up(named(replicas, "a"), ["llama"])
+    assert closed(replicas, "llama") == ["a", "c"]
+    takers = route.partial["messages"]
+    assert [replica.name for replica in takers.closed.loads] == ["a"]
+    before = takers.closed
+    replicas.up(named(replicas, "c"), ["llama", "phi"])
+    assert route.partial["messages"].closed is before
+    fail(replicas, "a", 0.0)
+    assert (len(takers.serving), takers.closed.loads) == (1, ())
+    assert takers.retry_after_s(0.5) == 1.5
+    assert route.retry_after_s(0.5) is None
+    replicas.up(named(replicas, "c"), [])
+    assert route.partial == {}
 
 
 def test_breakers_sort_replicas_into_closed_and_half_open() -> None:

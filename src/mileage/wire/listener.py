@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import time
@@ -16,6 +17,9 @@ __all__ = ["HttpListener", "Limits"]
 
 _SWEEP_S = 0.5
 """Deadlines are checked this often: one pass over all connections, not a timer for each."""
+_TLS_SHUTDOWN_S = 5.0
+"""A client that does not answer the end of a TLS session is cut off."""
+_log = logging.getLogger(__name__)
 
 
 class Limits(Protocol):
@@ -77,7 +81,13 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         self._sweep(loop)
         self._server = await loop.create_server(
-            lambda: ServerConnection(self), sock=sock, ssl=tls, backlog=4096
+            lambda: ServerConnection(self),
+            sock=sock,
+            ssl=tls,
+            backlog=4096,
+            # Before it has ended there is no connection that the sweep could see.
+            ssl_handshake_timeout=self.limits.header_timeout_s if tls else None,
+            ssl_shutdown_timeout=_TLS_SHUTDOWN_S if tls else None,
         )
 
     def drain(self) -> None:
@@ -114,9 +124,14 @@ class HttpListener:
             self._closed.set()
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        # First of all: whatever happens in one sweep, there is a next one.
+        self._timer = loop.call_later(_SWEEP_S, self._sweep, loop)
         self.now_s = now_s = time.monotonic()
         self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
         expired = [c for c in self.connections if c.deadline_s <= now_s]
         for connection in expired:
-            connection.expire()
-        self._timer = loop.call_later(_SWEEP_S, self._sweep, loop)
+            try:
+                connection.expire()
+            except Exception:
+                _log.exception("a connection that is past its deadline could not be closed")
+                connection.abort()

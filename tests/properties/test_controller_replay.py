@@ -47,11 +47,10 @@ KINDS: tuple[FailureKind, ...] = ("connect", "timeout", "broken", "status", "bus
 def new_controller(seed: int) -> Controller:
     return Controller(
         NAMES,
-        routing=RoutingConfig(),
+        routing=RoutingConfig(attempts_max=ATTEMPTS_MAX),
         breaker=BreakerConfig(failures_max=2, open_s=1.0, open_max_s=4.0),
         random=Random(seed),
         lacks=LACKS,
-        attempts_max=ATTEMPTS_MAX,
         in_flight_max=IN_FLIGHT_MAX,
     )
 

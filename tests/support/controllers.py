@@ -23,11 +23,15 @@ __all__ = ["arrive", "controller", "fail", "in_flight", "open_breaker", "request
 
 
 def controller(
-    *up: str, known: Sequence[str] = ("a", "b", "c"), failures_max: int = 2, **options: Any
+    *up: str,
+    known: Sequence[str] = ("a", "b", "c"),
+    failures_max: int = 2,
+    attempts_max: int = 3,
+    **options: Any,
 ) -> Controller:
     made = Controller(
         known,
-        routing=RoutingConfig(),
+        routing=RoutingConfig(attempts_max=attempts_max),
         breaker=BreakerConfig(failures_max=failures_max, open_s=1.0, open_max_s=4.0),
         random=Random(1),
         **options,

@@ -78,18 +78,15 @@ class Controller:
         breaker: BreakerConfig,
         random: Random,
         lacks: Mapping[str, Collection[Endpoint]] = _LACKS_NOTHING,
-        attempts_max: int = 3,
         in_flight_max: int = 100_000,
     ) -> None:
-        if attempts_max < 1:
-            raise ConfigError("attempts_max", attempts_max, "at least 1")
         if in_flight_max < 1:
             raise ConfigError("in_flight_max", in_flight_max, "at least 1")
         self._replicas = Replicas(replicas, routing, breaker, lacks)
         self._routes = self._replicas.routes
         self._router = Router(routing, random)
         self._flights: dict[int, _Flight] = {}
-        self._attempts_max = attempts_max
+        self._attempts_max = routing.attempts_max
         self._in_flight_max = in_flight_max
         self._wake_s = math.inf
         self.ignored = 0

@@ -127,7 +127,6 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     key_hashes: dict[str, str] = {}
     routing: RoutingConfig = RoutingConfig()
     breaker: BreakerConfig = BreakerConfig()
-    attempts_max: int = 3
     on_ledger_failure: Literal["open", "closed"] = "open"
 
     def worker_share(self) -> GatewayConfig:

@@ -66,7 +66,6 @@ class Worker:
                 replicas=tuple(upstream.name for upstream in config.upstreams),
                 routing=config.routing,
                 breaker=config.breaker,
-                attempts_max=config.attempts_max,
                 random=random.Random(seed),  # noqa: S311 -- routing, not secrets
             ),
             [Target(upstream) for upstream in config.upstreams],

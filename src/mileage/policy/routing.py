@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
 from mileage.policy.load import ReplicaLoad
 
@@ -32,8 +33,11 @@ class RoutingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The preferred replica yields when its predicted wait is longer than the other's by this."""
     view_max_age_s: float = 10.0
     """Older observations are not used."""
+    attempts_max: int = 3
+    """Attempts of one request, the first one included; with 1 nothing fails over."""
 
     def __post_init__(self) -> None:
+        require_range("routing.attempts_max", self.attempts_max, 1, 10)
         if not (self.affinity_slack_s >= 0 and math.isfinite(self.affinity_slack_s)):
             raise ConfigError("routing.affinity_slack_s", self.affinity_slack_s, "0 or more")
         if not (self.view_max_age_s > 0 and math.isfinite(self.view_max_age_s)):

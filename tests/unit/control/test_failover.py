@@ -43,6 +43,12 @@ def test_attempts_are_bounded_though_replicas_are_left() -> None:
     assert fail(c, 1, action.replica) == (Reject(1, "upstream_failed"),)
 
 
+def test_with_one_attempt_nothing_fails_over() -> None:
+    c = controller("a", "b", attempts_max=1)
+    first = arrive(c, 1)
+    assert fail(c, 1, first) == (Reject(1, "upstream_failed"),)
+
+
 @pytest.mark.parametrize(
     ("kind", "again"),
     [

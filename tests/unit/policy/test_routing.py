@@ -53,6 +53,8 @@ def make_hot(load: ReplicaLoad) -> None:
         pytest.param("routing.affinity_slack_s", {"affinity_slack_s": math.nan}, id="no number"),
         pytest.param("routing.view_max_age_s", {"view_max_age_s": 0.0}, id="every view too old"),
         pytest.param("routing.view_max_age_s", {"view_max_age_s": math.inf}, id="no view too old"),
+        pytest.param("routing.attempts_max", {"attempts_max": 0}, id="no attempt"),
+        pytest.param("routing.attempts_max", {"attempts_max": 11}, id="endless attempts"),
     ],
 )
 def test_config_refuses(key: str, values: dict[str, float]) -> None:

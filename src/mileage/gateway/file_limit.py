@@ -33,7 +33,8 @@ def fit_connections(config: ServerConfig, files_max: int) -> ServerConfig:
     room = max(1, (files_max - _RESERVED) // 2)
     if files_max < 0 or config.connections_max <= room:
         return config
-    _log.warning(
+    _log.log(
+        logging.WARNING if room < config.connections_max // 2 else logging.DEBUG,
         "the system allows %d open files: %d client connections instead of "
         "server.connections_max = %d (raise it with ulimit -n or LimitNOFILE)",
         files_max,

@@ -30,3 +30,7 @@ class RequestLog(Protocol):
         """Write all of the records or none; False, and no exception, where that is not possible
         (a full disk, say): the caller decides whether requests may go on without a record."""
         ...
+
+    def close(self) -> None:
+        """No record follows: what reads the log need not wait for one."""
+        ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
@@ -61,3 +62,13 @@ class Channel(Generic[T]):
     def close(self) -> None:
         """Close the socket."""
         self._writer.close()
+
+    async def finish(self, timeout_s: float) -> None:
+        """Close the socket once the peer has taken what was sent; after `timeout_s` at the latest.
+
+        Raises nothing.
+        """
+        self._writer.close()
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(timeout_s):
+                await self._writer.wait_closed()

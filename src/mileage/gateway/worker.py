@@ -59,7 +59,7 @@ class Worker:
         channel: Channel[ToWorker],
     ) -> None:
         self._config = config
-        self._channel = channel
+        self._channel, self._request_log = channel, request_log
         self.metrics = GatewayMetrics()
         self._driver = Driver(
             Controller(
@@ -86,7 +86,7 @@ class Worker:
         """Serve; returns when drained."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._drain)
-        # Ctrl-C reaches the whole process group; the supervisor decides what it means.
+        # What it means to interrupt the gateway is the supervisor's to decide.
         loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._driver.start()
         await self._listener.start(sock, tls_context(self._config.server))
@@ -98,19 +98,30 @@ class Worker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._channel.send(self._snapshot())
-            await self._listener.stop()
-            self._driver.stop()
-            self._channel.close()
+            await self._end()
+
+    async def _end(self) -> None:
+        """Take the parts down; what the cut connections still had in flight is recorded too."""
+        await self._listener.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await self._driver.wait_idle()
+        self._driver.stop()
+        self._request_log.close()
+        self._tell_state()
+        await self._channel.finish(_FLUSH_S)
 
     async def _obey(self) -> None:
-        while (message := await self._channel.receive()) is not None:
-            if isinstance(message, Deliver):
-                now_s = time.monotonic()
-                for event in message.events:
-                    self._observe(event, now_s)
-            elif isinstance(message, Drain):
-                self._drain()
+        try:
+            while (message := await self._channel.receive()) is not None:
+                if isinstance(message, Deliver):
+                    now_s = time.monotonic()
+                    for event in message.events:
+                        self._observe(event, now_s)
+                elif isinstance(message, Drain):
+                    self._drain()
+        except Exception:
+            _log.exception("the supervisor cannot be heard any more")
         self._drain()  # the supervisor is gone: nobody would start us again
 
     def _observe(self, event: Event, now_s: float) -> None:
@@ -141,8 +152,15 @@ class Worker:
 
     async def _report(self) -> None:
         while True:
-            self._channel.send(self._snapshot())
+            self._tell_state()
             await asyncio.sleep(_REPORT_S)
+
+    def _tell_state(self) -> None:
+        try:
+            self._channel.send(self._snapshot())
+        except Exception:
+            # The next report tells all of it.
+            _log.exception("the state of this worker could not be reported")
 
     def _snapshot(self) -> Report:
         metrics, driver = self.metrics, self._driver

@@ -25,8 +25,9 @@ __all__ = [
 
 FailureKind = Literal["connect", "timeout", "broken", "status", "busy"]
 """connect: no connection; timeout: no answer in time; broken: the connection or the engine's
-protocol broke; status: the engine answered 5xx; busy: all connections that we may have to it are in
-use, which is our own limit and says nothing about the engine."""
+protocol broke; status: the engine, or a proxy before it, answered 502, 503 or 504 (a 500 is an
+answer: engines give it for input that they cannot handle); busy: all connections that we may have
+to it are in use, which is our own limit and says nothing about the engine."""
 
 
 class Arrived(msgspec.Struct, frozen=True, tag="arrived", gc=False):
@@ -36,7 +37,10 @@ class Arrived(msgspec.Struct, frozen=True, tag="arrived", gc=False):
 
 
 class FirstToken(msgspec.Struct, frozen=True, tag="first_token", gc=False):
-    """The first token (or, without a stream, the first byte) of the answer came from the engine."""
+    """The first token of a stream came from the engine.
+
+    Other answers have none: even their heads come when the generation is over.
+    """
 
     request_id: int
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mileage.wire.pool import UpstreamPool
 from mileage.wire.upstream import BreakKind, Carrier
+from tests.support.certificate import write_certificate
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -65,7 +68,9 @@ class Engine:
 
 
 @contextlib.asynccontextmanager
-async def engine(serve: Callable[[Engine], Serve], **limits: Any) -> AsyncIterator[Any]:
+async def engine(
+    serve: Callable[[Engine], Serve], tls: ssl.SSLContext | None = None, **limits: Any
+) -> AsyncIterator[Any]:
     state = Engine()
     served: set[asyncio.Task[None]] = set()
 
@@ -80,10 +85,10 @@ async def engine(serve: Callable[[Engine], Serve], **limits: Any) -> AsyncIterat
         state.connections += 1
         served.add(asyncio.get_running_loop().create_task(handle(reader, writer)))
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     options = {"connections_max": 10, "connect_timeout_s": 5.0, "response_timeout_s": 5.0} | limits
-    pool = UpstreamPool(f"http://127.0.0.1:{port}", **options)
+    pool = UpstreamPool(f"{'https' if tls else 'http'}://127.0.0.1:{port}", **options)
     pool.start()
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -219,6 +224,29 @@ def test_answers(parts: list[bytes], status: int | None, body: bytes, kind: str 
             sink = await ask(pool)
             assert (sink.status, sink.body) == (status, body)
             assert (sink.broken and sink.broken[0]) == kind
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_private_authority_is_trusted_through_ssl_cert_file(
+    trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = write_certificate(tmp_path)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def main() -> None:
+        async with engine(keeps_alive, tls=context) as (_, pool):
+            sink = await ask(pool)
+            if trusted:
+                assert (sink.status, sink.body) == (200, b"ok")
+            else:
+                assert sink.broken is not None
+                assert sink.broken[0] == "connect"
+                assert "certificate verify failed" in sink.broken[1]
 
     asyncio.run(main())
 

@@ -170,13 +170,15 @@ class Host(FleetState):
         return [pid] if pid is not None else []
 
     def config_public(self) -> dict[str, Any]:
-        """The configuration without secrets: no token, no key hashes."""
+        """The configuration without secrets: of keys their number, of URLs what is public."""
         public: dict[str, Any] = msgspec.to_builtins(self._config)
         public["admin"].pop("token")
         tenants = self._config.tenants
         public["tenants"] = {name: {"keys": len(t.key_hashes)} for name, t in tenants.items()}
         for engine in public["engines"]:
-            engine["url"] = display_url(engine["url"])
+            for key in ("url", "metrics_url"):
+                if engine[key] is not None:
+                    engine[key] = display_url(engine[key])
         return public
 
     # --- parts --------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ _PORTS = {"http": 80, "https": 443}
 
 def display_url(url: str) -> str:
     """The URL without credentials, query and fragment: fit for messages and logs."""
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, rest = re.split(r"[?#]", url, maxsplit=1)[0].partition("://")
     if not separator:
         return scheme.rpartition("@")[2]
-    host, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+    host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 

@@ -20,6 +20,7 @@ from mileage.wire.url import authority, basic_authorization, display_url, origin
         pytest.param("https://h/m?key=secret#part", "https://h/m", id="query and fragment too"),
         pytest.param("http://h?key=secret", "http://h", id="a query right after the host"),
         pytest.param("u:secret@h", "h", id="credentials without a scheme"),
+        pytest.param("h/m?key=secret#part", "h/m", id="a query without a scheme"),
     ],
 )
 def test_shown_without_secrets(url: str, shown: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from mileage.control.replicas import Replica, Replicas, ReplicaState, Route, Takers
 from mileage.core.actions import Action, Dispatch, Reject, RejectReason, WakeAt
-from mileage.core.errors import ConfigError
+from mileage.core.bounds import require_at_least
 from mileage.core.events import (
     Arrived,
     Cancelled,
@@ -80,8 +80,7 @@ class Controller:
         lacks: Mapping[str, Collection[Endpoint]] = _LACKS_NOTHING,
         in_flight_max: int = 100_000,
     ) -> None:
-        if in_flight_max < 1:
-            raise ConfigError("in_flight_max", in_flight_max, "at least 1")
+        require_at_least("in_flight_max", in_flight_max, 1)
         self._replicas = Replicas(replicas, routing, breaker, lacks)
         self._routes = self._replicas.routes
         self._router = Router(routing, random)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
-from mileage.core.errors import ConfigError
+from mileage.core.bounds import require_positive
 
 __all__ = ["Slo"]
 
@@ -23,5 +21,5 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         for key in ("ttft_s", "itl_s"):
             value = getattr(self, key)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"slo.{key}", value, "a positive number of seconds")
+            if value is not None:
+                require_positive(f"slo.{key}", value)

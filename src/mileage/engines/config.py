@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
+from mileage.core.bounds import (
+    require_at_least,
+    require_positive,
+    require_range,
+    require_up_to,
+)
 from mileage.core.errors import ConfigError
 from mileage.wire.url import display_url, origin
 
@@ -47,6 +54,23 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """From the request sent to the first byte of the answer, and between later bytes."""
 
     def __post_init__(self) -> None:
+        with self.named():
+            self._check()
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Make a ConfigError of what is done with this entry say which one it is."""
+        try:
+            yield
+        except ConfigError as error:
+            which = self.name or display_url(self.url)
+            if which == error.value:
+                raise
+            raise ConfigError(
+                error.key, error.value, f"{error.expected} (engine {which})"
+            ) from error
+
+    def _check(self) -> None:
         try:
             origin(self.url)
         except ValueError as error:  # shown without the password that it may hold
@@ -59,11 +83,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "connect_timeout_s",
             "response_timeout_s",
         ):
-            value = getattr(self, key)
-            if not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"engines.{key}", value, "a positive number of seconds")
-        if self.connections_max < 1:
-            raise ConfigError("engines.connections_max", self.connections_max, "at least 1")
+            require_positive(f"engines.{key}", getattr(self, key))
+        require_at_least("engines.connections_max", self.connections_max, 1)
 
     @property
     def replica(self) -> str:
@@ -98,13 +119,10 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The longest such pause."""
 
     def __post_init__(self) -> None:
-        for key, low, high in (("slots", 1, 256), ("context_tokens", 64, 1_048_576)):
-            value = getattr(self, key)
-            if not low <= value <= high:
-                raise ConfigError(f"embedded.{key}", value, f"{low}..{high}")
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise ConfigError("embedded.threads", self.threads, "1..1024, or leave it out")
-        if not 0 < self.restart_backoff_s <= self.restart_backoff_max_s:
-            raise ConfigError(
-                "embedded.restart_backoff_s", self.restart_backoff_s, "above 0, up to the maximum"
-            )
+        require_range("embedded.slots", self.slots, 1, 256)
+        require_range("embedded.context_tokens", self.context_tokens, 64, 1_048_576)
+        if self.threads is not None:
+            require_range("embedded.threads", self.threads, 1, 1024, note=", or leave it out")
+        require_up_to(
+            "embedded.restart_backoff_s", self.restart_backoff_s, self.restart_backoff_max_s
+        )

@@ -78,6 +78,11 @@ def resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
     Raises ConfigError for a URL that is no base of an engine, a bad name, or a key that is not
     there or cannot be sent. No message contains a key or a password.
     """
+    with config.named():
+        return _resolve(config, environ)
+
+
+def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
     base = _base_url("engines.url", config.url, "http://host:port or https://host:port")
     if config.name is not None and not _NAME.fullmatch(config.name):
         raise ConfigError("engines.name", config.name, _NAME_EXPECTED)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from mileage.core.errors import ConfigError
+from mileage.core.bounds import require_at_least, require_up_to
 
 __all__ = ["Breaker", "BreakerConfig", "BreakerState"]
 
@@ -25,10 +25,8 @@ class BreakerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The longest time it stays open."""
 
     def __post_init__(self) -> None:
-        if self.failures_max < 1:
-            raise ConfigError("breaker.failures_max", self.failures_max, "at least 1")
-        if not (0 < self.open_s <= self.open_max_s and math.isfinite(self.open_max_s)):
-            raise ConfigError("breaker.open_s", self.open_s, f"above 0, up to {self.open_max_s}")
+        require_at_least("breaker.failures_max", self.failures_max, 1)
+        require_up_to("breaker.open_s", self.open_s, self.open_max_s)
 
 
 class Breaker:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from random import Random
 from typing import Generic, TypeVar
 
 import msgspec
 
-from mileage.core.bounds import require_range
-from mileage.core.errors import ConfigError
+from mileage.core.bounds import require_at_least, require_positive, require_range
 from mileage.policy.load import ReplicaLoad
 
 __all__ = ["Candidates", "Router", "RoutingConfig", "name_hash"]
@@ -38,10 +36,8 @@ class RoutingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         require_range("routing.attempts_max", self.attempts_max, 1, 10)
-        if not (self.affinity_slack_s >= 0 and math.isfinite(self.affinity_slack_s)):
-            raise ConfigError("routing.affinity_slack_s", self.affinity_slack_s, "0 or more")
-        if not (self.view_max_age_s > 0 and math.isfinite(self.view_max_age_s)):
-            raise ConfigError("routing.view_max_age_s", self.view_max_age_s, "above 0")
+        require_at_least("routing.affinity_slack_s", self.affinity_slack_s, 0)
+        require_positive("routing.view_max_age_s", self.view_max_age_s)
 
 
 def name_hash(name: str) -> int:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from mileage.core.errors import ConfigError
+from mileage.core.bounds import require_at_least, require_range
 
 __all__ = ["LedgerConfig"]
 
@@ -26,7 +26,6 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Delete stored requests older than this; None: keep all."""
 
     def __post_init__(self) -> None:
-        if not 1 << 16 <= self.segment_bytes_max <= 1 << 32:
-            raise ConfigError("ledger.segment_bytes_max", self.segment_bytes_max, "65536..4 GiB")
-        if self.retention_days is not None and self.retention_days < 1:
-            raise ConfigError("ledger.retention_days", self.retention_days, "at least 1, or none")
+        require_range("ledger.segment_bytes_max", self.segment_bytes_max, 1 << 16, 1 << 32)
+        if self.retention_days is not None:
+            require_at_least("ledger.retention_days", self.retention_days, 1, note=", or none")

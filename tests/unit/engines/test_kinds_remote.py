@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 import msgspec
 import pytest
@@ -168,6 +169,32 @@ def test_an_unusable_entry_is_named_without_its_secrets(
         resolve(config(**fields), environ)
     assert caught.value.key == key
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "which"),
+    [
+        pytest.param({"connections_max": 0}, "http://h:8000", id="by its URL"),
+        pytest.param({"connections_max": 0, "name": "big"}, "big", id="by its name"),
+        pytest.param(
+            {"health_timeout_s": math.inf, "url": "http://u:p@h/"}, "http://h/", id="safe"
+        ),
+        pytest.param({"api_key_env": "KEY", "name": "big"}, "big", id="whose key is missing"),
+        pytest.param({"url": "ftp://h", "name": "big"}, "big", id="whose URL is none"),
+    ],
+)
+def test_an_unusable_entry_is_told_from_the_others(fields: dict[str, object], which: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(config(**fields), {})
+    assert str(caught.value).endswith(f" (engine {which})")
+
+
+def test_what_the_message_shows_already_is_not_said_twice() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(url="ftp://u:p@h")
+    assert str(caught.value) == (
+        "engines.url: got 'ftp://h', expected http://host:port or https://host:port"
+    )
 
 
 def test_two_engines_of_one_name_are_refused_with_the_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -281,6 +282,19 @@ def test_admin_port_in_use_is_told_by_the_setting_that_names_it(tmp_path: Path) 
         assert "admin.port" in second.stderr
         assert port in second.stderr
         assert "Traceback" not in second.stderr
+
+
+def test_an_ipv6_address_is_told_as_a_url_that_works(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with (
+        ScriptedEngine() as engine,
+        Gateway(tmp_path, "--host", "::1", engines=[engine.url]) as gateway,
+    ):
+        assert gateway.url.startswith("http://[::1]:")
+        assert httpx.post(f"{gateway.url}/chat/completions", json=BODY).status_code == 200
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

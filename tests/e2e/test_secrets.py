@@ -50,5 +50,7 @@ api_key_env = "THE_ENGINE_KEY"
             ]
             assert "THE_ENGINE_KEY" in told[1]
             told.append(msgspec.json.encode(gateway.listening).decode())
+            token = Path(gateway.listening.admin_token_file or "").read_text().strip()
         told.append(gateway.log)
-    assert [secret for secret in SECRETS for text in told if secret in text] == []
+    secrets = (*SECRETS, token)
+    assert [secret for secret in secrets for text in told if secret in text] == []

@@ -305,7 +305,7 @@ class Gateway:
 
     def admin(self, path: str, method: str = "GET") -> Any:
         """The decoded answer of the control API."""
-        token = (self.listening.dashboard or "").partition("token=")[2]
+        token = Path(self.listening.admin_token_file or "").read_text().strip()
         answer = httpx.request(
             method,
             f"{self.listening.admin_url}{path}",

@@ -25,7 +25,7 @@ from mileage.engines.remote import RemoteEngine, resolve, resolve_all
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.server import AdminServer, serve_admin
-from mileage.gateway.admin.token import resolve_token
+from mileage.gateway.admin.token import resolve_token, token_path
 from mileage.gateway.config import GatewayConfig, Upstream
 from mileage.gateway.supervisor import Supervisor, bind
 from mileage.scrape.poller import Poller
@@ -42,11 +42,15 @@ _log = logging.getLogger(__name__)
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a running gateway is to be found. `dashboard` carries the token."""
+    """Where a running gateway is to be found; nothing here is secret.
+
+    `admin_token_file` holds the admin token; None where the configuration does, or without an
+    admin plane.
+    """
 
     url: str
     admin_url: str | None
-    dashboard: str | None
+    admin_token_file: str | None
     ledger: str
     models: list[str]
     pid: int
@@ -221,8 +225,8 @@ class Host(FleetState):
         config = self._config.admin
         if not config.enabled:
             return None
-        self._token = resolve_token(config, self._state_directory)
-        app = AdminApp(self, config, token=self._token, assets=load_assets())
+        token = resolve_token(config, self._state_directory)
+        app = AdminApp(self, config, token=token, assets=load_assets())
         server = await serve_admin(app, config)
         parts.push_async_callback(server.stop)
         return server
@@ -305,15 +309,17 @@ class Host(FleetState):
             self._supervisor.deliver(event)
 
     def _listening(self, host: str, port: int, admin: AdminServer | None) -> Listening:
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 -- shown only
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 -- shown only
+        shown = f"[{shown}]" if ":" in shown else shown
         scheme = "https" if self._config.server.tls_cert else "http"
         admin_url = admin.url.rstrip("/") if admin is not None else None
         assert self._supervisor is not None
+        token_file = token_path(self._config.admin, self._state_directory)
         models = {m for status in self._poller.status() for m in status.models}
         return Listening(
             url=f"{scheme}://{shown}:{port}/v1",
             admin_url=admin_url,
-            dashboard=f"{admin_url}/?token={self._token}" if admin_url else None,
+            admin_token_file=str(token_file) if admin_url and token_file else None,
             ledger=str(self._ledger),
             models=sorted(models | set(self._config.aliases)),
             pid=os.getpid(),

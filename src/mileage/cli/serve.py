@@ -11,19 +11,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
 import typer
 import uvloop
 from rich.console import Console
 
-from mileage.cli.config import Config, load_config
+from mileage.cli.config import Config, load_config, state_directory
 from mileage.cli.host import Host, Listening
 from mileage.cli.progress import Steps
 from mileage.cli.worker import LOG_FORMAT
 from mileage.core.errors import ConfigError
 from mileage.engines.embedded.resolve import resolve_model
 from mileage.engines.remote import parse_engine
+from mileage.gateway.admin.token import resolve_token
 from mileage.gateway.tls import tls_context
 
 __all__ = ["check_exposure", "serve"]
@@ -173,11 +175,21 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _dashboard(config: Config, listening: Listening) -> str:
+    """Where the dashboard is: with its token for a person at a terminal, never in a log."""
+    if sys.stderr.isatty():
+        token = resolve_token(config.admin, state_directory())
+        return f"{listening.admin_url}/?token={quote(token, safe='')}"
+    if listening.admin_token_file is None:
+        return f"{listening.admin_url}  (token: as configured)"
+    return f"{listening.admin_url}  (token: in {listening.admin_token_file})"
+
+
 def _show(console: Console, config: Config, listening: Listening, took_s: float) -> None:
     """Where it is and how to try it."""
     console.print(f"API      [bold]{listening.url}[/bold]  [dim]ready in {took_s:.1f} s[/dim]")
-    if listening.dashboard is not None:
-        console.print(f"admin    {listening.dashboard}", soft_wrap=True)
+    if listening.admin_url is not None:
+        console.print(f"admin    {_dashboard(config, listening)}", soft_wrap=True, markup=False)
     console.print(f"ledger   [dim]{listening.ledger}[/dim]", soft_wrap=True)
     model = listening.models[0] if listening.models else "MODEL"
     key = ' -H "Authorization: Bearer $KEY"' if config.key_hashes else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from mileage.core.errors import ConfigError
 from mileage.gateway.admin.config import AdminConfig, check_token
 
-__all__ = ["load_or_create_token", "resolve_token"]
+__all__ = ["load_or_create_token", "resolve_token", "token_path"]
 
 _KEY = "admin.token_file"
 _FILE_BYTES_MAX = 1024
@@ -23,11 +23,20 @@ def resolve_token(config: AdminConfig, state_directory: Path) -> str:
 
     Raises ConfigError.
     """
+    path = token_path(config, state_directory)
+    if path is not None:
+        return load_or_create_token(path)
+    assert config.token is not None
+    return config.token
+
+
+def token_path(config: AdminConfig, state_directory: Path) -> Path | None:
+    """The file that holds the token; None where the configuration itself does."""
     if config.token is not None:
-        return config.token
+        return None
     if config.token_file is not None:
-        return load_or_create_token(Path(config.token_file).expanduser())
-    return load_or_create_token(state_directory / "admin-token")
+        return Path(config.token_file).expanduser()
+    return state_directory / "admin-token"
 
 
 def load_or_create_token(path: Path) -> str:

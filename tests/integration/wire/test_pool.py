@@ -3,131 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mileage.wire.pool import UpstreamPool
-from mileage.wire.upstream import BreakKind, Carrier
-from tests.support.certificate import write_certificate
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-LIMIT_S = 10
-
-
-class Sink:
-    """Keeps what it is told; `ended` is set at the end, good or bad."""
-
-    def __init__(self) -> None:
-        self.upstream: Carrier | None = None
-        self.status: int | None = None
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.parts: list[bytes] = []
-        self.broken: tuple[str, str] | None = None
-        self.ended = asyncio.Event()
-        self.part = asyncio.Event()
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(self.parts)
-
-    def head_received(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self.status, self.headers = status, headers
-
-    def body_received(self, data: bytes, now_s: float) -> None:
-        self.parts.append(data)
-        self.part.set()
-
-    def answer_ended(self, data: bytes, now_s: float) -> None:
-        self.parts.append(data)
-        self.ended.set()
-
-    def answer_broken(self, kind: BreakKind, message: str) -> None:
-        self.broken = (kind, message)
-        self.ended.set()
-
-
-class Engine:
-    """A server whose connections are served by the test's own function."""
-
-    def __init__(self) -> None:
-        self.connections = 0
-        self.heads: list[bytes] = []
-        self.errors: list[BaseException] = []
-
-    async def head(self, reader: asyncio.StreamReader) -> bytes:
-        data = await reader.readuntil(b"\r\n\r\n")
-        self.heads.append(data)
-        return data
-
-
-@contextlib.asynccontextmanager
-async def engine(
-    serve: Callable[[Engine], Serve], tls: ssl.SSLContext | None = None, **limits: Any
-) -> AsyncIterator[Any]:
-    state = Engine()
-    served: set[asyncio.Task[None]] = set()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await serve(state)(reader, writer)
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        state.connections += 1
-        served.add(asyncio.get_running_loop().create_task(handle(reader, writer)))
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
-    port = server.sockets[0].getsockname()[1]
-    options = {"connections_max": 10, "connect_timeout_s": 5.0, "response_timeout_s": 5.0} | limits
-    pool = UpstreamPool(f"{'https' if tls else 'http'}://127.0.0.1:{port}", **options)
-    pool.start()
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            yield state, pool
-    finally:
-        pool.stop()
-        server.close()
-        await asyncio.wait_for(asyncio.gather(*served), LIMIT_S)
-
-
-async def ask(pool: UpstreamPool) -> Sink:
-    sink = Sink()
-    pool.send(REQUEST, sink, asyncio.get_running_loop().time())
-    await sink.ended.wait()
-    return sink
-
-
-def answers(*parts: bytes) -> Callable[[Engine], Serve]:
-    """Serve every request of a connection with the same bytes, then close."""
-
-    def serve(state: Engine) -> Serve:
-        async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await state.head(reader)
-            for part in parts:
-                writer.write(part)
-                await writer.drain()
-
-        return one
-
-    return serve
-
-
-def keeps_alive(state: Engine) -> Serve:
-    async def loop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await state.head(reader)
-            writer.write(ANSWER)
-
-    return loop
+from mileage.wire.upstream import BreakKind
+from tests.support.pooled_engine import (
+    ANSWER,
+    REQUEST,
+    Engine,
+    Serve,
+    Sink,
+    answers,
+    ask,
+    closes_at_the_second,
+    engine,
+    keeps_alive,
+    silent,
+)
 
 
 def test_a_connection_is_used_again() -> None:
@@ -152,14 +44,6 @@ def test_requests_at_once_have_a_connection_each() -> None:
 
 
 def test_a_stale_connection_is_replaced_without_a_word() -> None:
-    def closes_at_the_second(state: Engine) -> Serve:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await state.head(reader)
-            writer.write(ANSWER)
-            await state.head(reader)  # and no answer: closed as the request came
-
-        return serve
-
     async def main() -> None:
         async with engine(closes_at_the_second) as (state, pool):
             for _ in range(3):
@@ -228,115 +112,6 @@ def test_answers(parts: list[bytes], status: int | None, body: bytes, kind: str 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-def test_a_private_authority_is_trusted_through_ssl_cert_file(
-    trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    certificate, key = write_certificate(tmp_path)
-    if trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-
-    async def main() -> None:
-        async with engine(keeps_alive, tls=context) as (_, pool):
-            sink = await ask(pool)
-            if trusted:
-                assert (sink.status, sink.body) == (200, b"ok")
-            else:
-                assert sink.broken is not None
-                assert sink.broken[0] == "connect"
-                assert "certificate verify failed" in sink.broken[1]
-
-    asyncio.run(main())
-
-
-def test_nobody_listens() -> None:
-    async def main() -> None:
-        async with engine(keeps_alive) as (_, pool):
-            pool._port = 1
-            sink = await ask(pool)
-            assert sink.broken is not None
-            assert sink.broken[0] == "connect"
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        pytest.param("a" * 64 + ".test", id="a label too long for a host name"),
-        pytest.param("a..test", id="an empty label"),
-        pytest.param("a\0b", id="a NUL"),
-    ],
-)
-def test_what_is_no_host_name_is_no_connection(host: str) -> None:
-    async def main() -> None:
-        async with engine(keeps_alive, connections_max=1) as (_, pool):
-            pool._host = host
-            for _ in range(2):
-                sink = await ask(pool)
-                assert sink.broken is not None
-                assert sink.broken[0] == "connect"
-                assert sink.broken[1].startswith("no connection: ")
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("turns", [0, 1])
-def test_a_request_that_is_given_up_before_it_has_a_connection_leaves_no_trace(turns: int) -> None:
-    async def main() -> None:
-        async with engine(keeps_alive, connections_max=1) as (_, pool):
-            for _ in range(3):
-                sink = Sink()
-                pool.send(REQUEST, sink, 0.0)
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                assert sink.upstream is not None
-                sink.upstream.abort()
-                await asyncio.sleep(0.01)
-                assert not sink.ended.is_set()
-            assert (await ask(pool)).body == b"ok", "its place in the pool is free again"
-
-    asyncio.run(main())
-
-
-def test_a_request_that_is_given_up_at_the_limit_is_told_nothing() -> None:
-    async def main() -> None:
-        async with engine(keeps_alive, connections_max=1) as (_, pool):
-            first, second = Sink(), Sink()
-            pool.send(REQUEST, first, asyncio.get_running_loop().time())
-            pool.send(REQUEST, second, asyncio.get_running_loop().time())
-            assert second.upstream is not None
-            second.upstream.abort()
-            await first.ended.wait()
-            assert first.body == b"ok"
-            assert second.broken is None
-
-    asyncio.run(main())
-
-
-def test_no_connection_is_made_after_the_end() -> None:
-    async def main() -> None:
-        async with engine(keeps_alive) as (state, pool):
-            sink = Sink()
-            pool.send(REQUEST, sink, asyncio.get_running_loop().time())
-            await asyncio.sleep(0)
-            pool.stop()
-            await asyncio.sleep(0.05)
-            assert (state.heads, sink.ended.is_set()) == ([], False)
-
-    asyncio.run(main())
-
-
-def silent(state: Engine) -> Serve:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await state.head(reader)
-        await reader.read()
-
-    return serve
-
-
 def test_an_error_at_one_timeout_does_not_end_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -367,35 +142,6 @@ def test_a_silent_engine_is_given_up() -> None:
             assert sink.broken is not None
             assert sink.broken[0] == "timeout"
             assert "0.2" in sink.broken[1]
-
-    asyncio.run(main())
-
-
-def test_connections_are_bounded() -> None:
-    async def main() -> None:
-        async with engine(keeps_alive, connections_max=1) as (_, pool):
-            one, two = await asyncio.gather(ask(pool), ask(pool))
-            assert one.body == b"ok"
-            assert two.broken == ("busy", "all 1 connections are in use")
-
-    asyncio.run(main())
-
-
-def test_a_stale_connection_is_replaced_also_at_the_limit() -> None:
-    def closes_at_the_second(state: Engine) -> Serve:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await state.head(reader)
-            writer.write(ANSWER)
-            await state.head(reader)
-
-        return serve
-
-    async def main() -> None:
-        async with engine(closes_at_the_second, connections_max=1) as (state, pool):
-            for _ in range(3):
-                sink = await ask(pool)
-                assert (sink.body, sink.broken) == (b"ok", None)
-            assert state.connections == 3
 
     asyncio.run(main())
 

@@ -132,18 +132,25 @@ def test_drain_by_the_control_api_ends_the_process_too(tmp_path: Path) -> None:
         assert gateway.wait() == 0
 
 
-def test_drain_is_bounded_by_its_timeout(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("log_level", "told"),
+    [
+        pytest.param("warning", True, id="and the worker says so"),
+        pytest.param("error", False, id="and the worker is as quiet as it is told to be"),
+    ],
+)
+def test_drain_is_bounded_by_its_timeout(tmp_path: Path, log_level: str, told: bool) -> None:
     config = "[server]\ndrain_timeout_s = 1.0\n"
     with (
         ScriptedEngine() as engine,
-        Gateway(tmp_path, engines=[engine.url], config=config) as gateway,
+        Gateway(tmp_path, "--log-level", log_level, engines=[engine.url], config=config) as gateway,
         held_streams(gateway, engine),
     ):
         started_s = time.monotonic()
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() == 0
         assert 1.0 <= time.monotonic() - started_s < 10.0
-        assert "cut by the drain timeout" in gateway.log
+        assert ("cut by the drain timeout" in gateway.log) is told
         engine.until(lambda: engine.aborted == 1, "the generation was given up")
 
 

@@ -61,11 +61,15 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
 class Host(FleetState):
     """A gateway with all that belongs to it: workers, engines, health checks, ledger, admin plane.
 
-    `model_path` is the embedded engine's model; None where engines are configured.
+    `model_path` is the embedded engine's model; None where engines are configured. `log_level` is
+    that of the workers.
     """
 
-    def __init__(self, config: Config, model_path: Path | None) -> None:
+    def __init__(
+        self, config: Config, model_path: Path | None, *, log_level: str = "warning"
+    ) -> None:
         super().__init__()
+        self._log_level = log_level
         self._config = config
         self._model_path = model_path
         self._state_directory = state_directory()
@@ -210,7 +214,7 @@ class Host(FleetState):
         supervisor = self._supervisor = Supervisor(
             self._gateway_config(engines),
             sockets,
-            command(self._ledger, self._config.ledger),
+            command(self._ledger, self._config.ledger, self._log_level),
             on_report=self.report,
             on_gone=self.worker_gone,
         )

@@ -100,7 +100,7 @@ def serve(
     if log_level not in ("debug", "info", "warning", "error"):
         raise ConfigError("--log-level", log_level, "debug, info, warning or error")
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
-    _serve(load_config(config, flags), as_json=as_json)
+    _serve(load_config(config, flags), log_level=log_level, as_json=as_json)
 
 
 def _engines(texts: list[str]) -> list[object] | None:
@@ -117,7 +117,7 @@ def _aliases(texts: list[str]) -> dict[str, str] | None:
     return aliases or None
 
 
-def _serve(config: Config, *, as_json: bool) -> None:
+def _serve(config: Config, *, log_level: str, as_json: bool) -> None:
     started_s = time.monotonic()
     check_exposure(config)
     tls_context(config.server)  # files that cannot be used are told now, not by worker after worker
@@ -135,16 +135,13 @@ def _serve(config: Config, *, as_json: bool) -> None:
             typer.echo(msgspec.json.encode(listening).decode())
         _show(console, config, listening, time.monotonic() - started_s)
 
-    uvloop.run(_run(config, model_path, ready, console))
+    uvloop.run(_run(lambda: Host(config, model_path, log_level=log_level), ready, console))
 
 
 async def _run(
-    config: Config,
-    model_path: Path | None,
-    ready: Callable[[Listening], None],
-    console: Console,
+    make_host: Callable[[], Host], ready: Callable[[Listening], None], console: Console
 ) -> None:
-    host = Host(config, model_path)
+    host = make_host()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from mileage.core.errors import MileageError
 from mileage.core.ports import RequestLog
 from mileage.gateway.config import GatewayConfig
 from mileage.gateway.worker import run_worker
@@ -19,18 +20,19 @@ from mileage.storage.log import LogWriter
 __all__ = ["LOG_FORMAT", "command", "main"]
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_log = logging.getLogger(__name__)
 
 
-def command(directory: Path, ledger: LedgerConfig) -> list[str]:
+def command(directory: Path, ledger: LedgerConfig, log_level: str) -> list[str]:
     """How a worker is started; the supervisor adds the sockets and the index."""
     config = msgspec.json.encode(ledger).decode()
-    return [sys.executable, "-m", "mileage.cli.worker", str(directory), config]
+    return [sys.executable, "-m", "mileage.cli.worker", log_level, str(directory), config]
 
 
 def main(arguments: list[str]) -> None:
-    """Arguments: ledger directory and configuration, control fd, listening fd, index."""
-    directory, ledger, control_fd, listening_fd, index = arguments
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    """Arguments: log level, ledger directory and configuration, control fd, listening fd, index."""
+    log_level, directory, ledger, control_fd, listening_fd, index = arguments
+    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
     control = socket.socket(fileno=int(control_fd))
     listening = socket.socket(fileno=int(listening_fd))
     control.setblocking(False)
@@ -44,7 +46,11 @@ def main(arguments: list[str]) -> None:
             token_times=options.token_times,
         )
 
-    uvloop.run(run_worker(control, listening, int(index), open_log))
+    try:
+        uvloop.run(run_worker(control, listening, int(index), open_log))
+    except MileageError as error:
+        _log.error("worker %s: %s", index, error)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

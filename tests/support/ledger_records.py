@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from msgspec.structs import astuple
 
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
+from mileage.storage.record import FINISH_FIELDS, encode_token_times
+from mileage.storage.sqlite import RowBatch, SqliteStore
 
-__all__ = ["BASE_UTC_NS", "request", "request_id", "streamed", "timeline"]
+__all__ = ["BASE_UTC_NS", "request", "request_id", "store_ends", "streamed", "timeline"]
 
 BASE_UTC_NS = 1_764_428_000_000_000_000
 """Arrival of request 0; each next one arrives a millisecond later."""
@@ -53,6 +58,17 @@ def timeline(number: int, worker: int = 0, **changes: Any) -> RequestTimeline:
         "output_tokens": 17,
     }
     return RequestTimeline(**{**fields, **changes})
+
+
+def store_ends(store: SqliteStore, timelines: Iterable[RequestTimeline]) -> int:
+    """Store the ends in one transaction; how many were not stored before."""
+    place = FINISH_FIELDS.index("token_times")
+    rows: list[Any] = []
+    for end in timelines:
+        row: tuple[Any, ...] = astuple(end)
+        times = encode_token_times(end.token_times) if end.token_times else None
+        rows.append((*row[:place], times, *row[place + 1 :]))
+    return store.insert(RowBatch(detailed=rows)).inserted
 
 
 def streamed(number: int, worker: int = 0, **changes: Any) -> RequestTimeline:

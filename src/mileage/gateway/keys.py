@@ -37,11 +37,6 @@ class KeyRing:
             for digest, tenant in key_hashes.items()
         }
 
-    @property
-    def required(self) -> bool:
-        """Requests need a key."""
-        return bool(self._tenants)
-
     def tenant(self, authorization: bytes | None, api_key: bytes | None) -> str | None:
         """The tenant of a request's `Authorization: Bearer` or `x-api-key`; None: not known."""
         if not self._tenants:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from mileage.core.errors import ConfigError
-from mileage.core.events import Event, ReplicaDown, ReplicaUp
+from mileage.core.events import Event
 from mileage.scrape.target import PollStatus, PollTarget
 from mileage.scrape.watch import Watch
 from mileage.wire.fetch import Fetch, fetch
@@ -60,13 +60,6 @@ class Poller:
         self._watches[target.name] = watch
         if self._running:
             watch.start()
-
-    async def remove(self, name: str, reason: str = "removed") -> None:
-        """Watch it no more, and tell that it is down unless that is known. KeyError if unknown."""
-        watch = self._watches.pop(name)
-        await watch.stop()
-        if any(isinstance(event, ReplicaUp) for event in watch.events()):
-            self._emit(ReplicaDown(name, reason))
 
     def check_now(self, name: str) -> None:
         """Check a replica's health at once: it was just started, say. KeyError if unknown."""

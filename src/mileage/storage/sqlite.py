@@ -5,23 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec.structs import astuple
 
 from mileage.core.errors import LedgerError
-from mileage.core.timeline import RequestTimeline
 from mileage.storage.migrations import migrate
 from mileage.storage.record import (
     BRIEF_FIELDS,
     FINISH_FIELDS,
     BriefRow,
     DetailedRow,
-    encode_token_times,
 )
 
 __all__ = ["DATABASE_NAME", "InsertCounts", "RowBatch", "SqliteStore", "ledger_errors", "may_pass"]
@@ -31,7 +28,6 @@ DATABASE_NAME: Final = "ledger.sqlite"
 
 Row: TypeAlias = tuple[Any, ...]
 
-_TOKEN_TIMES: Final = FINISH_FIELDS.index("token_times")
 _REQUIRED: Final = (
     *range(FINISH_FIELDS.index("replica")),
     FINISH_FIELDS.index("attempts"),
@@ -134,10 +130,6 @@ class SqliteStore:
         with ledger_errors(self.path):
             self._connection.close()
 
-    def insert_many(self, timelines: Iterable[RequestTimeline]) -> int:
-        """Store the requests in one transaction and return how many were not stored before."""
-        return self.insert(RowBatch(detailed=[_row(timeline) for timeline in timelines])).inserted
-
     def insert(self, batch: RowBatch) -> InsertCounts:
         """Store the batch in one transaction; all of it or, with a LedgerError, nothing."""
         try:
@@ -211,13 +203,6 @@ class SqliteStore:
             stored = {row[0]: row for row in cursor}
             conflicting += sum(stored.get(row[0]) != _full(row) for row in some)
         return conflicting
-
-
-def _row(timeline: RequestTimeline) -> DetailedRow:
-    row: Row = astuple(timeline)
-    times = encode_token_times(timeline.token_times) if timeline.token_times else None
-    full: Any = (*row[:_TOKEN_TIMES], times, *row[_TOKEN_TIMES + 1 :])
-    return full  # type: ignore[no-any-return]
 
 
 def _full(row: Row) -> Row:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from mileage.cli.requests import requests
 from mileage.core.errors import ConfigError, LedgerError, MileageError
 from mileage.storage.sqlite import DATABASE_NAME, SqliteStore
-from tests.support.ledger_records import BASE_UTC_NS, request_id, streamed, timeline
+from tests.support.ledger_records import BASE_UTC_NS, request_id, store_ends, streamed, timeline
 
 app = typer.Typer()
 app.command()(requests)
@@ -27,13 +27,14 @@ Run = Callable[..., Result]
 def directory(tmp_path: Path) -> Path:
     store = SqliteStore(tmp_path / DATABASE_NAME)
     now = time.time_ns()
-    store.insert_many(
+    store_ends(
+        store,
         [
             timeline(0),
             streamed(1),
             timeline(2, outcome="failed", status=502, reason="broken", output_tokens=None),
             timeline(3, outcome="lost", status=0, replica=None, arrived_at_utc_ns=now - 10**10),
-        ]
+        ],
     )
     store.close()
     return tmp_path
@@ -111,7 +112,7 @@ def test_no_request_is_said_so(run: Run) -> None:
 
 def test_clients_cannot_send_control_codes_to_the_terminal(run: Run, directory: Path) -> None:
     store = SqliteStore(directory / DATABASE_NAME)
-    store.insert_many([timeline(9, model="\x1b]0;pwned\x07[red]", arrived_at_utc_ns=1 << 62)])
+    store_ends(store, [timeline(9, model="\x1b]0;pwned\x07[red]", arrived_at_utc_ns=1 << 62)])
     store.close()
     output = run("--last", "1").stdout
     assert "\x1b" not in output
@@ -125,7 +126,7 @@ def test_verify_finds_nothing_in_a_sound_ledger(run: Run) -> None:
 
 def test_verify_exits_1_for_a_problem(run: Run, directory: Path) -> None:
     store = SqliteStore(directory / DATABASE_NAME)
-    store.insert_many([timeline(9, output_tokens=-1)])
+    store_ends(store, [timeline(9, output_tokens=-1)])
     store.close()
     for arguments in (["--verify"], ["--verify", "--json"]):
         result = run(*arguments)
@@ -187,7 +188,7 @@ def test_without_configuration_it_is_the_state_directory(
     directory = tmp_path / "mileage" / "ledger"
     directory.mkdir(parents=True)
     store = SqliteStore(directory / DATABASE_NAME)
-    store.insert_many([timeline(0)])
+    store_ends(store, [timeline(0)])
     store.close()
     found = document(CliRunner().invoke(app, ["--json"]))
     assert [r["arrived_at_utc_ns"] for r in found["requests"]] == [BASE_UTC_NS]

@@ -34,12 +34,10 @@ def test_the_key_tells_the_tenant(
     ring = KeyRing({key_hash(key): "team", key_hash(new_key()): "other"})
     filled = [v and v.replace(b"%b", key.encode()) for v in (authorization, api_key)]
     assert ring.tenant(*filled) == tenant
-    assert ring.required
 
 
 def test_without_any_key_everybody_is_the_default_tenant() -> None:
     assert KeyRing({}).tenant(b"Bearer whatever", None) == "default"
-    assert not KeyRing({}).required
 
 
 def test_keys_are_long_and_differ() -> None:

@@ -18,7 +18,7 @@ from mileage.storage.log import LogWriter
 from mileage.storage.segment import SegmentName
 from mileage.storage.sqlite import DATABASE_NAME, InsertCounts, RowBatch, SqliteStore
 from tests.support.ledger_directory import drain, kill, segments, stored
-from tests.support.ledger_records import BASE_UTC_NS, request, timeline
+from tests.support.ledger_records import BASE_UTC_NS, request, store_ends, timeline
 
 Open = Callable[..., LogWriter]
 
@@ -112,12 +112,12 @@ def test_rows_past_the_retention_are_deleted_in_small_batches(tmp_path: Path) ->
         utc_ns=lambda: BASE_UTC_NS + rows * 1_000_000 + DAY_NS,
     )
     with closing(SqliteStore(tmp_path / DATABASE_NAME)) as store:
-        store.insert_many([timeline(n) for n in range(rows + 3)])
+        store_ends(store, [timeline(n) for n in range(rows + 3)])
         assert feeder.step()
         assert len(stored(tmp_path)) == 8
         assert not feeder.step()
         assert len(stored(tmp_path)) == 3
-        store.insert_many([timeline(0)])
+        store_ends(store, [timeline(0)])
         assert not feeder.step()
         assert len(stored(tmp_path)) == 4
         now_s[0] = 1000.0

@@ -13,7 +13,7 @@ from mileage.core.errors import LedgerError
 from mileage.storage.migrations import MIGRATIONS
 from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter
 from mileage.storage.sqlite import DATABASE_NAME, SqliteStore
-from tests.support.ledger_records import BASE_UTC_NS, request_id, streamed, timeline
+from tests.support.ledger_records import BASE_UTC_NS, request_id, store_ends, streamed, timeline
 
 ENDS = [
     timeline(0),
@@ -28,7 +28,7 @@ ENDS = [
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     store = SqliteStore(tmp_path / DATABASE_NAME)
-    store.insert_many(ENDS)
+    store_ends(store, ENDS)
     store.close()
     return tmp_path
 
@@ -152,7 +152,7 @@ def test_damaged_token_times_are_an_error_that_names_the_request(
 
 def test_reading_goes_on_while_a_store_writes(directory: Path, reader: LedgerReader) -> None:
     store = SqliteStore(directory / DATABASE_NAME)
-    store.insert_many([timeline(6)])
+    store_ends(store, [timeline(6)])
     assert [t.id for t in reader.last(1)] == [request_id(6)]
     store.close()
     assert [t.id for t in reader.last(1)] == [request_id(6)]
@@ -176,7 +176,7 @@ def test_a_path_with_odd_characters_is_opened(tmp_path: Path) -> None:
     odd = tmp_path / "a b?c#d%20é"
     odd.mkdir()
     store = SqliteStore(odd / DATABASE_NAME)
-    store.insert_many([timeline(1)])
+    store_ends(store, [timeline(1)])
     store.close()
     reader = LedgerReader(odd)
     assert len(reader.last(5)) == 1

@@ -17,7 +17,7 @@ from mileage.storage.queries import LedgerReader
 from mileage.storage.record import BriefRow
 from mileage.storage.sqlite import DATABASE_NAME, InsertCounts, RowBatch, SqliteStore, may_pass
 from tests.support.file_limit import file_size_limit
-from tests.support.ledger_records import BASE_UTC_NS, request_id, streamed, timeline
+from tests.support.ledger_records import BASE_UTC_NS, request_id, store_ends, streamed, timeline
 
 
 @pytest.fixture
@@ -61,15 +61,15 @@ def brief(number: int, outcome: Any = "ok", **changes: Any) -> BriefRow:
 
 def test_every_field_comes_back_as_it_was(store: SqliteStore) -> None:
     ends = [timeline(1), streamed(2), timeline(3, model="\0 ünï\n", reason="", outcome="failed")]
-    assert store.insert_many(ends) == 3
+    assert store_ends(store, ends) == 3
     assert stored(store) == ends[::-1]
     assert stored(store)[1].stream is True
 
 
 def test_storing_the_same_again_changes_nothing(store: SqliteStore) -> None:
     ends = [timeline(n) for n in range(1200)]
-    assert store.insert_many(ends) == 1200
-    assert store.insert_many([*ends, timeline(1200)]) == 1
+    assert store_ends(store, ends) == 1200
+    assert store_ends(store, [*ends, timeline(1200)]) == 1
     assert len(stored(store)) == 1000
 
 
@@ -90,7 +90,7 @@ def test_a_batch_is_counted_row_by_row(store: SqliteStore) -> None:
 def test_a_brief_end_and_a_detailed_one_of_the_same_request_are_compared(
     store: SqliteStore,
 ) -> None:
-    store.insert_many([streamed(1), timeline(2)])
+    store_ends(store, [streamed(1), timeline(2)])
     counts = store.insert(RowBatch(brief=[brief(1)], detailed=[]))
     assert counts == InsertCounts(conflicting=1)
 
@@ -121,40 +121,40 @@ def test_a_batch_that_fails_leaves_nothing_and_can_be_stored_later(
 
 def test_sync_works_with_and_without_something_to_sync(store: SqliteStore) -> None:
     store.sync()
-    store.insert_many([timeline(1)])
+    store_ends(store, [timeline(1)])
     store.sync()
     Path(f"{store.path}-wal").rename(f"{store.path}-gone")
     store.sync()
 
 
 def test_old_rows_are_deleted_a_few_at_a_time(store: SqliteStore) -> None:
-    store.insert_many([timeline(n) for n in range(10)])
+    store_ends(store, [timeline(n) for n in range(10)])
     limit_utc_ns = timeline(7).arrived_at_utc_ns
     assert [store.delete_before(limit_utc_ns, 4) for _ in range(3)] == [4, 3, 0]
     assert [t.id for t in stored(store)] == [request_id(n) for n in (9, 8, 7)]
 
 
 def test_nobody_else_can_read_the_database(store: SqliteStore) -> None:
-    store.insert_many([timeline(1)])
+    store_ends(store, [timeline(1)])
     for suffix in ("", "-wal", "-shm"):
         assert stat.S_IMODE(Path(store.path + suffix).stat().st_mode) == 0o600
 
 
 def test_opening_again_does_not_take_the_locks_of_the_first(store: SqliteStore) -> None:
-    store.insert_many([timeline(1)])
+    store_ends(store, [timeline(1)])
     second = SqliteStore(store.path)
     second.close()
     # The last connection to close removes the log: if the first one's locks were gone, it is.
     assert Path(f"{store.path}-wal").exists()
-    assert store.insert_many([timeline(2)]) == 1
+    assert store_ends(store, [timeline(2)]) == 1
 
 
 def test_a_store_waits_for_no_one_who_only_reads(store: SqliteStore) -> None:
-    store.insert_many([timeline(1)])
+    store_ends(store, [timeline(1)])
     with closing(sqlite3.connect(store.path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM requests").fetchone() == (1,)
-        assert store.insert_many([timeline(2)]) == 1
+        assert store_ends(store, [timeline(2)]) == 1
         assert reader.execute("SELECT count(*) FROM requests").fetchone() == (1,)
 
 
@@ -190,4 +190,4 @@ def test_a_closed_store_says_so(store: SqliteStore) -> None:
     store.close()
     store.close()
     with pytest.raises(LedgerError, match="closed"):
-        store.insert_many([timeline(1)])
+        store_ends(store, [timeline(1)])

@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tests.support.engine import ScriptedEngine
-from tests.support.gateway import Gateway, wait_until
+from tests.support.gateway import Gateway, free_port, wait_until
 
 HASH = "5ec7e7" * 10 + "5ec7"
 SECRETS = ("TOPSECRET", "5ec7e75ec7e7")
 
 
-@pytest.mark.parametrize("up", [True, False], ids=["engine up", "engine down"])
-def test_no_secret_is_told_or_logged(tmp_path: Path, up: bool) -> None:
+def test_no_secret_is_told_or_logged(tmp_path: Path) -> None:
     with ScriptedEngine() as engine:
         address = engine.url.removeprefix("http://")
         with Gateway(
@@ -37,12 +35,14 @@ kind = "vllm"
 name = "b"
 url = "http://{address}"
 api_key_env = "THE_ENGINE_KEY"
+[[engines]]
+kind = "vllm"
+name = "dead"
+url = "http://user:TOPSECRET-dead@127.0.0.1:{free_port()}"
 """,
             environment={"THE_ENGINE_KEY": "TOPSECRET-engine-key"},
         ) as gateway:
-            if not up:
-                engine.die()
-                wait_until(lambda: gateway.replica("a")["state"] == "down", "the engine is down")
+            wait_until(lambda: gateway.replica("dead")["state"] == "down", "an engine is down")
             wait_until(lambda: gateway.replica("a")["observation_error"], "the scrape has failed")
             told = [
                 msgspec.json.encode(gateway.admin(f"/api/v1/{path}")).decode()

@@ -169,6 +169,8 @@ class Host(FleetState):
             rows_total=status.rows_total,
             lag_bytes=status.lag_bytes,
             lost_total=status.lost_total,
+            refused_total=status.refused_total,
+            unwritten_total=status.unwritten_total,
             damaged_total=status.damaged_total,
         )
 

@@ -39,8 +39,10 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The feeder that moves request records from the log into the store.
 
     `lag_bytes` is log that is not stored yet. Totals are since the start: `rows_total` records
-    stored, `lost_total` of them requests whose worker died, `damaged_total` places of the log that
-    cannot be read. None is unknown.
+    stored, `lost_total` of them requests whose end is unknown. `unwritten_total` ends could not be
+    written by their worker: such a request is lost where the log has its begin, else missing.
+    `refused_total` ends cannot be held by the store, and are missing; `damaged_total` places of the
+    log cannot be read. None is unknown.
     """
 
     ok: bool
@@ -48,6 +50,8 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: int | None = None
     rows_total: int | None = None
     lost_total: int | None = None
+    refused_total: int | None = None
+    unwritten_total: int | None = None
     damaged_total: int | None = None
 
 

@@ -77,6 +77,14 @@ class AdminMetrics:
         self.ledger_lost = Counter(
             "mileage_ledger_lost_requests_total", "Requests whose worker died with them in flight."
         )
+        self.ledger_refused = Counter(
+            "mileage_ledger_refused_records_total",
+            "Ends of requests that are missing in the store because it cannot hold them.",
+        )
+        self.ledger_unwritten = Counter(
+            "mileage_ledger_unwritten_records_total",
+            "Ends of requests that their worker could not write, as it told later.",
+        )
         self.ledger_damaged = Counter(
             "mileage_ledger_damaged_places_total", "Places of the request log that are unreadable."
         )
@@ -160,6 +168,8 @@ def _set_ledger(metrics: AdminMetrics, ledger: LedgerStatus | None) -> None:
     for counter, total in (
         (metrics.ledger_rows, ledger.rows_total),
         (metrics.ledger_lost, ledger.lost_total),
+        (metrics.ledger_refused, ledger.refused_total),
+        (metrics.ledger_unwritten, ledger.unwritten_total),
         (metrics.ledger_damaged, ledger.damaged_total),
     ):
         if total is not None:

@@ -91,11 +91,15 @@ def test_processes_are_added_up_by_role() -> None:
 
 def test_the_ledger_is_told_as_far_as_it_is_known() -> None:
     fleet = empty_fleet()
-    fleet.ledger = LedgerStatus(ok=False, lag_bytes=0, lost_total=2)
+    fleet.ledger = LedgerStatus(
+        ok=False, lag_bytes=0, lost_total=2, refused_total=3, unwritten_total=4
+    )
     found = numbers(fleet)
     assert found["mileage_ledger_up"] == {(): 0}
     assert found["mileage_ledger_lag_bytes"] == {(): 0}
     assert found["mileage_ledger_lost_requests_total"] == {(): 2}
+    assert found["mileage_ledger_refused_records_total"] == {(): 3}
+    assert found["mileage_ledger_unwritten_records_total"] == {(): 4}
     assert "mileage_ledger_rows_total" not in found
 
 

@@ -15,7 +15,7 @@ __all__ = ["require_at_least", "require_positive", "require_range", "require_up_
 def require_at_least(key: str, value: float, low: float, *, note: str = "") -> None:
     """Refuse a value below `low`, and one that is no finite number."""
     if not low <= value < math.inf:
-        raise ConfigError(key, value, f"at least {low:g}{note}")
+        raise ConfigError(key, value, f"at least {low}{note}")
 
 
 def require_positive(key: str, value: float, unit: str = "seconds") -> None:
@@ -33,4 +33,4 @@ def require_range(key: str, value: float, low: float, high: float, *, note: str 
 def require_up_to(key: str, value: float, high: float) -> None:
     """Refuse a value that is not above 0 and at most `high`, which must be finite itself."""
     if not 0 < value <= high < math.inf:
-        raise ConfigError(key, value, f"above 0, up to {high:g}")
+        raise ConfigError(key, value, f"above 0, up to {high}")

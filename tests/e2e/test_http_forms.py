@@ -37,7 +37,7 @@ def test_pipelined_requests_are_answered_in_order(duo: Duo) -> None:
     lengths = [5, 1, 4, 2, 3]
     with RawClient(duo.gateway.port) as raw:
         raw.send(b"".join(post(CHAT, {**BODY, "max_tokens": n}) for n in lengths))
-        raw.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        raw.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert [content(raw.read()) for _ in lengths] == [text_of(n) for n in lengths]
         assert raw.read().body == b"ok\n"
     assert len(duo.rows(5)) == 5
@@ -63,7 +63,7 @@ def test_body_is_asked_for_where_the_client_waits_for_that(duo: Duo) -> None:
 
 def test_chunked_body_reaches_the_engine_whole(duo: Duo) -> None:
     body = msgspec.json.encode({**BODY, "metadata": {"é": "\u2028" * 50}})
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     with RawClient(duo.gateway.port) as raw:
         raw.send(head)
         for at in range(0, len(body), 7):
@@ -111,24 +111,24 @@ def test_only_headers_that_concern_the_engine_reach_it(duo: Duo) -> None:
     [
         pytest.param(b"NONSENSE\r\n\r\n", 400, "malformed", id="no request line"),
         pytest.param(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             400,
             "malformed",
             id="a length beside chunks",
         ),
         pytest.param(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
             b"Content-Length: 6\r\n\r\n",
             400,
             "malformed",
             id="two lengths",
         ),
         pytest.param(
-            b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000, 431, "headers", id="long"
+            b"GET /healthz HTTP/1.1\r\nHost: ::1\r\nX: " + b"x" * 70_000, 431, "headers", id="long"
         ),
         pytest.param(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n",
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: ::1\r\nContent-Length: 99999999\r\n\r\n",
             413,
             "body",
             id="a body above the limit",

@@ -30,14 +30,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 def get(path: str, *headers: str) -> bytes:
     """The bytes of a GET."""
-    lines = [f"GET {path} HTTP/1.1", "Host: gateway", *headers]
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
 def post(path: str, body: dict[str, Any] | bytes, *headers: str, version: str = "1.1") -> bytes:
     """The bytes of a POST with a length; a dict becomes JSON."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    lines = [f"POST {path} HTTP/{version}", "Host: gateway", "Content-Type: application/json"]
+    lines = [f"POST {path} HTTP/{version}", "Host: localhost", "Content-Type: application/json"]
     lines += [*headers, f"Content-Length: {len(data)}"]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["JSON_LINES", "STREAM_LINES", "forwarded_lines", "retry_after_lines"]
+__all__ = ["JSON_LINES", "STREAM_LINES", "forwarded_lines", "has_length", "retry_after_lines"]
 
 JSON_LINES = b"content-type: application/json\r\n"
 STREAM_LINES = b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
@@ -32,3 +32,8 @@ def retry_after_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(
         [b"retry-after: %b\r\n" % value for name, value in headers if name == b"retry-after"]
     )
+
+
+def has_length(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """The answer says where it ends; without, only the end of the connection tells."""
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)

@@ -18,6 +18,7 @@ from mileage.gateway.config import GatewayConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.exchange import Exchange
 from mileage.gateway.keys import KeyRing
+from mileage.gateway.origins import Origins
 from mileage.gateway.refusals import Refusal
 from mileage.gateway.request_ids import RequestIds
 from mileage.gateway.target import PATHS
@@ -29,7 +30,9 @@ __all__ = ["App"]
 _log = logging.getLogger(__name__)
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 _ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.items()}
-_FORWARDED = frozenset((b"traceparent", b"tracestate", b"x-request-id", b"anthropic-version"))
+_FORWARDED = frozenset(
+    (b"traceparent", b"tracestate", b"x-request-id", b"anthropic-version", b"anthropic-beta")
+)
 _BYTES_PER_TOKEN = 4
 _DRAIN_RETRY_AFTER_S = 5
 _trace_parent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -51,7 +54,7 @@ class App:
         self._utc_ns = utc_ns
         self._keys = KeyRing(config.key_hashes)
         self._aliases = config.aliases
-        self._cors = {origin.encode() for origin in config.server.cors_origins}
+        self._origins = Origins(config.server, keys=bool(config.key_hashes))
         self._pass_authorization = not config.key_hashes
         self.draining = False
 
@@ -71,6 +74,9 @@ class App:
         except Exception:
             # A bug of ours: this client is told, all others go on.
             _log.exception("a request could not be handled")
+            if connection.owner is not None:
+                connection.abort()  # what has begun must not answer a later request
+                return
             failure = Refusal(500, "the gateway failed to handle the request")
             self._refuse(failure, connection, endpoint, http)
 
@@ -83,7 +89,7 @@ class App:
     def _generate(
         self, endpoint: Endpoint, http: HttpRequest, connection: ServerConnection
     ) -> None:
-        authorization = api_key = trace = None
+        authorization = api_key = trace = host = origin = None
         forwarded = b""
         cors = b""
         for name, value in http.headers:
@@ -95,17 +101,24 @@ class App:
                 forwarded += b"%b: %b\r\n" % (name, value)
                 if name == b"traceparent":
                     trace = value
-            elif name == b"origin" and self._cors:
-                cors = self._cors_lines(value)
+            elif name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value
+                cors = self._origins.lines(value)
+        if self._origins.guarded:
+            self._origins.check(host, origin)
         if self.draining:
             raise Refusal(503, "the gateway is shutting down", retry_after_s=_DRAIN_RETRY_AFTER_S)
         tenant = self._keys.tenant(authorization, api_key)
         if tenant is None:
             raise _key_refusal(authorization is None and api_key is None)
-        if self._pass_authorization and authorization is not None:
-            forwarded += b"authorization: %b\r\n" % authorization
+        if self._pass_authorization:
+            forwarded += _credentials(authorization, api_key)
         body = parse_body(endpoint, http.body)
-        arrived_at_utc_ns = self._utc_ns()
+        # Of the last byte's receipt: a pipelined request has waited since.
+        waited_s = time.monotonic() - http.received_s
+        arrived_at_utc_ns = self._utc_ns() - int(waited_s * 1e9)
         model = self._aliases.get(body.model, body.model)
         request_id = self._ids.next(arrived_at_utc_ns)
         if b"x-request-id" not in forwarded:
@@ -139,7 +152,7 @@ class App:
 
     def _other(self, path: bytes, http: HttpRequest, connection: ServerConnection) -> None:
         method = http.method
-        if method == b"OPTIONS" and self._cors:
+        if method == b"OPTIONS" and self._origins.cors:
             self._preflight(http, connection)
         elif path == b"/healthz":
             self._answer(connection, 200, _TEXT, b"ok\n")
@@ -164,6 +177,8 @@ class App:
             self._answer(connection, 200, _TEXT, b"ready\n")
 
     def _models(self, path: bytes, http: HttpRequest, connection: ServerConnection) -> None:
+        if self._origins.guarded:
+            self._origins.check(http.header(b"host"), http.header(b"origin"))
         tenant = self._keys.tenant(http.header(b"authorization"), http.header(b"x-api-key"))
         if tenant is None:
             raise _key_refusal(False)
@@ -182,11 +197,11 @@ class App:
                 message = f"the model '{wanted}' does not exist"
                 raise Refusal(404, message, param="model", code="model_not_found")
             body = msgspec.json.encode(found[0])
-        head = JSON_LINES + self._cors_lines(http.header(b"origin"))
+        head = JSON_LINES + self._origins.lines(http.header(b"origin"))
         self._answer(connection, 200, head, body)
 
     def _preflight(self, http: HttpRequest, connection: ServerConnection) -> None:
-        origin = self._cors_lines(http.header(b"origin"))
+        origin = self._origins.lines(http.header(b"origin"))
         if not origin:
             raise Refusal(403, "this origin is not in server.cors_origins")
         wanted = http.header(b"access-control-request-headers") or b"authorization, content-type"
@@ -195,14 +210,6 @@ class App:
             b"access-control-allow-headers: %b\r\naccess-control-max-age: 600\r\n"
         ) % (origin, wanted)
         self._answer(connection, 204, head, b"")
-
-    def _cors_lines(self, origin: bytes | None) -> bytes:
-        if origin is None or not (origin in self._cors or b"*" in self._cors):
-            return b""
-        return (
-            b"access-control-allow-origin: %b\r\nvary: origin\r\n"
-            b"access-control-expose-headers: x-request-id, retry-after\r\n" % origin
-        )
 
     def _answer(self, connection: ServerConnection, status: int, head: bytes, body: bytes) -> None:
         self._driver.metrics.responded(status)
@@ -220,7 +227,7 @@ class App:
             head += b"www-authenticate: Bearer\r\n"
         if refusal.status == 405:
             head += b"allow: %b\r\n" % (b"POST" if endpoint is not None else b"GET")
-        head += self._cors_lines(http.header(b"origin"))
+        head += self._origins.lines(http.header(b"origin"))
         self._answer(connection, refusal.status, head, refusal.body(endpoint))
 
 
@@ -231,6 +238,12 @@ def _key_refusal(missing: bool) -> Refusal:
         else "the API key is not valid"
     )
     return Refusal(401, message, code="invalid_api_key")
+
+
+def _credentials(authorization: bytes | None, api_key: bytes | None) -> bytes:
+    """Header lines that hand the client's own key for the engine on, where we ask for none."""
+    lines = b"" if authorization is None else b"authorization: %b\r\n" % authorization
+    return lines if api_key is None else lines + b"x-api-key: %b\r\n" % api_key
 
 
 def _path_of(target: bytes) -> bytes:

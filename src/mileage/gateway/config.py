@@ -10,6 +10,7 @@ import msgspec
 from mileage.core.bounds import require_positive, require_range
 from mileage.core.errors import ConfigError
 from mileage.core.request import Endpoint
+from mileage.gateway.loopback import is_loopback
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.routing import RoutingConfig
 
@@ -60,6 +61,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """At the end requests in flight get this long to finish."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call from a browser; `*`: any."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names for the Host header, without a port, where this machine is served without keys:
+    addresses and localhost are always taken, other names could be a web page's."""
+
+    @property
+    def loopback(self) -> bool:
+        """Only programs on this machine can reach it."""
+        return is_loopback(self.host)
 
     def __post_init__(self) -> None:
         require_range("server.port", self.port, 0, 65_535)

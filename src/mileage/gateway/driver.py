@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mileage.control.controller import Controller
 from mileage.core.actions import Dispatch, Reject, WakeAt
@@ -20,9 +20,13 @@ from mileage.gateway.target import Target
 if TYPE_CHECKING:
     from mileage.gateway.exchange import Exchange
 
-__all__ = ["Driver"]
+__all__ = ["Cut", "Driver", "Then"]
 
 _log = logging.getLogger(__name__)
+
+Then: TypeAlias = Callable[[bool], None]
+"""What is done when a record is written; told whether the request may go on."""
+Cut: TypeAlias = Callable[[], None]
 
 
 class Driver:
@@ -46,7 +50,7 @@ class Driver:
         self._fail_closed = on_ledger_failure == "closed"
         self._models: set[str] = set()
         self._records: list[bytes] = []
-        self._waiting: list[Callable[[bool], None] | None] = []
+        self._waiting: list[tuple[Then, Cut]] = []
         self._written_total = self._dropped_total = 0
         self._wake: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event | None = None
@@ -96,19 +100,20 @@ class Driver:
         states = self.controller.replica_states()
         return list(dict.fromkeys(m for s in states if s.state != "down" for m in s.models))
 
-    def record_intent(
-        self, request: Request, arrived_at_utc_ns: int, then: Callable[[bool], None]
-    ) -> None:
-        """Record that a request is about to be dispatched; `then` is told whether it may be."""
-        self._record(self._request_log.encode_intent(request, arrived_at_utc_ns), then)
+    def record_intent(self, request: Request, arrived_at_utc_ns: int, then: Then, cut: Cut) -> None:
+        """Record that a request is about to be dispatched; `then` is told whether it may be.
 
-    def finish(self, timeline: RequestTimeline, then: Callable[[bool], None] | None) -> None:
+        `cut` ends its connection, should `then` raise: a client must not wait for ever.
+        """
+        self._record(self._request_log.encode_intent(request, arrived_at_utc_ns), then, cut)
+
+    def finish(self, timeline: RequestTimeline, then: Then, cut: Cut) -> None:
         """Record and count a request that has ended, forget it, and `then` send its last bytes."""
         self.exchanges.pop(timeline.id, None)
         # A name that no engine ever served is a client's free text: no label.
         model = timeline.model if timeline.model in self._models else "unknown"
         self.metrics.finished(timeline, model)
-        self._record(self._request_log.encode_finish(timeline), then)
+        self._record(self._request_log.encode_finish(timeline), then, cut)
 
     def flush(self) -> None:
         """Write the records of this turn of the loop with one system call, then go on with each."""
@@ -123,12 +128,12 @@ class Driver:
             written = False
         self._count(written, len(records))
         may_go_on = written or not self._fail_closed
-        for then in waiting:
-            if then is not None:
-                try:
-                    then(may_go_on)
-                except Exception:
-                    _log.exception("a request could not be gone on with")
+        for then, cut in waiting:
+            try:
+                then(may_go_on)
+            except Exception:
+                _log.exception("a request could not be gone on with")
+                cut()
         if self._idle is not None and not self.exchanges:
             self._idle.set()
 
@@ -137,9 +142,9 @@ class Driver:
         self.metrics.ledger_records.values[()] = self._written_total
         self.metrics.ledger_dropped.values[()] = self._dropped_total
 
-    def _record(self, record: bytes, then: Callable[[bool], None] | None) -> None:
+    def _record(self, record: bytes, then: Then, cut: Cut) -> None:
         self._records.append(record)
-        self._waiting.append(then)
+        self._waiting.append((then, cut))
         if len(self._records) == 1:
             # At the end of this turn: all that the sockets brought with it is written at once.
             asyncio.get_running_loop().call_soon(self.flush)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mileage.core.actions import RejectReason
@@ -14,9 +13,11 @@ from mileage.gateway.answer_head import (
     JSON_LINES,
     STREAM_LINES,
     forwarded_lines,
+    has_length,
     retry_after_lines,
 )
 from mileage.gateway.bodies import Body, upstream_body
+from mileage.gateway.outcomes import UNAVAILABLE, outcome_of
 from mileage.gateway.refusals import (
     Refusal,
     engine_error,
@@ -34,15 +35,13 @@ from mileage.wire.server import ServerConnection
 from mileage.wire.upstream import BreakKind, Carrier
 
 if TYPE_CHECKING:
-    from mileage.gateway.driver import Driver
+    from mileage.gateway.driver import Driver, Then
 
 __all__ = ["Exchange"]
 
-_UNAVAILABLE = frozenset((502, 503, 504))
-"""Answers of an engine, or of a proxy before it, that another replica may do better. A 500 is not
-among them: engines give it for input that they cannot handle, which would take down one replica's
-breaker after the other."""
-_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
+
+def _nothing(recorded: bool) -> None:
+    """There is nobody left to send anything to."""
 
 
 class Exchange:
@@ -115,13 +114,14 @@ class Exchange:
         """Send the request to a replica; the first time, its intent is recorded before."""
         request, driver = self.request, self._driver
         if request.endpoint in target.unsupported:
-            self._give_up(501, target.lacks(request.endpoint), now_s)
+            self._give_up(501, target.lacks(request.endpoint), "endpoint_not_supported", now_s)
             return
         self._target = target
         if self._attempts:
             self._send(True)
         else:
-            driver.record_intent(request, self._arrived_at_utc_ns, self._send)
+            cut = self._connection.abort
+            driver.record_intent(request, self._arrived_at_utc_ns, self._send, cut)
 
     def _send(self, recorded: bool) -> None:
         """Send the request to the replica, now that its intent is on record."""
@@ -131,7 +131,8 @@ class Exchange:
             return  # the client left meanwhile
         now_s = time.monotonic()
         if not recorded:
-            self._give_up(503, "the request log cannot be written, and is required", now_s)
+            message = "the request log cannot be written, and is required"
+            self._give_up(503, message, "ledger_failed", now_s)
             return
         self._attempts += 1
         self._dispatched_s = now_s - request.arrived_s
@@ -212,11 +213,11 @@ class Exchange:
             return
         part = self._whole.take(data)
         if self._whole.passing:
-            usage = self._whole.usage()
             end = self._connection.end
-            self._finish("ok", self._status, now_s, usage=usage, then=lambda _: end(part))
-            self._driver.handle(usage.finished(self.request.id), now_s)
-        elif self._status in _UNAVAILABLE:
+            outcome, reason = outcome_of(self._status)
+            usage = self._whole.usage()
+            self._answered(outcome, self._status, now_s, lambda _: end(part), reason, usage)
+        elif self._status in UNAVAILABLE:
             said = engine_message(self._whole.body())
             message = f"the engine answered {self._status}" + (f": {said}" if said else "")
             self._attempt_failed("status", message, now_s)
@@ -225,6 +226,8 @@ class Exchange:
 
     def answer_broken(self, kind: BreakKind, message: str) -> None:
         """The engine's answer will not come, or not be completed."""
+        if self._done:
+            return
         self.upstream = None
         self._attempt_failed(kind, message, time.monotonic())
 
@@ -236,13 +239,10 @@ class Exchange:
         run = meter.take(data, now_s)
         events = meter.events - before
         if events:
-            metrics, model = self._driver.metrics, self.request.model
-            if self._last_token_s is not None:
-                metrics.inter_token(model, now_s - self._last_token_s, events)
-            else:
+            if self._last_token_s is None:
                 self._driver.handle(FirstToken(self.request.id), now_s)
-                if events > 1:
-                    metrics.inter_token(model, 0.0, events - 1)
+            metrics, model = self._driver.metrics, self.request.model
+            metrics.inter_token(model, self._last_token_s, now_s, events)
             self._last_token_s = now_s
         return run
 
@@ -250,6 +250,7 @@ class Exchange:
         connection = self._connection
         if not self._started:
             self._started = True
+            connection.release_body()  # no other replica can take over now
             connection.start(self._status, self._head_lines())
         connection.write(run)
         if connection.slow and self.upstream is not None:
@@ -257,7 +258,7 @@ class Exchange:
 
     def _end_stream(self, meter: StreamMeter, data: bytes, now_s: float) -> None:
         run = self._meter_events(meter, data, now_s)
-        framed = any(name in _FRAMING for name, _ in self._headers)
+        framed = has_length(self._headers)
         if framed or meter.ended or meter.failed:
             self._complete(meter, run + meter.rest(), now_s)
             return
@@ -272,15 +273,7 @@ class Exchange:
             connection.start(200, self._head_lines())
         outcome: Outcome = "failed" if meter.failed else "ok"
         reason = "engine_error_event" if meter.failed else None
-        self._finish(
-            outcome,
-            200,
-            now_s,
-            reason=reason,
-            usage=meter.usage,
-            then=lambda _: connection.end(run),
-        )
-        self._driver.handle(meter.usage.finished(self.request.id), now_s)
+        self._answered(outcome, 200, now_s, lambda _: connection.end(run), reason, meter.usage)
 
     def _answer_whole(self, body: bytes, now_s: float) -> None:
         endpoint, status = self.request.endpoint, self._status
@@ -296,20 +289,26 @@ class Exchange:
                 body = error_body(501, target.lacks(endpoint), endpoint=endpoint)
             else:
                 body = engine_error(status, body, endpoint)
-        # What the engine does not have is no failure of it.
-        outcome: Outcome = "ok" if status < 500 else "rejected" if status == 501 else "failed"
+        outcome, reason = outcome_of(status)
         respond = self._connection.respond
-        self._finish(
-            outcome,
-            status,
-            now_s,
-            reason="engine_error" if outcome == "failed" else None,
-            usage=usage,
-            then=lambda _: respond(status, head, body),
-        )
+        then: Then = lambda _: respond(status, head, body)  # noqa: E731
+        self._answered(outcome, status, now_s, then, reason, usage)
+
+    def _answered(
+        self,
+        outcome: Outcome,
+        status: int,
+        now_s: float,
+        then: Then,
+        reason: str | None,
+        usage: Usage | None,
+    ) -> None:
+        """Record the engine's answer, `then` send its last bytes, and tell the controller."""
+        self._finish(outcome, status, now_s, reason=reason, usage=usage, then=then)
         # An error's quick answer says nothing about how fast the replica works.
+        taught = outcome == "ok" and usage is not None
         request_id = self.request.id
-        event = usage.finished(request_id) if usage is not None else Cancelled(request_id)
+        event = usage.finished(request_id) if usage and taught else Cancelled(request_id)
         self._driver.handle(event, now_s)
 
     def _attempt_failed(self, kind: FailureKind, message: str, now_s: float) -> None:
@@ -325,15 +324,15 @@ class Exchange:
         connection = self._connection
         if self._meter is not None:
             event = error_event(message, "upstream_failed", request.endpoint)
-            then: Callable[[bool], None] = lambda _: connection.end(event)  # noqa: E731
+            then: Then = lambda _: connection.end(event)  # noqa: E731
         else:
             then = lambda _: connection.abort()  # noqa: E731 -- JSON cannot say that it broke
-        self._finish("failed", self._status, now_s, reason=f"{kind}: {message}", then=then)
+        self._finish("failed", self._status, now_s, reason=kind, then=then)
         driver.handle(Failed(request.id, target.name, kind, False), now_s)
 
-    def _give_up(self, status: int, message: str, now_s: float) -> None:
+    def _give_up(self, status: int, message: str, code: str, now_s: float) -> None:
         """Refuse a request that the controller had dispatched."""
-        self._refuse(Refusal(status, message), now_s)
+        self._refuse(Refusal(status, message, code=code), now_s)
         self._driver.handle(Cancelled(self.request.id), now_s)
 
     def _refuse(self, refusal: Refusal, now_s: float) -> None:
@@ -345,7 +344,7 @@ class Exchange:
             outcome,
             refusal.status,
             now_s,
-            reason=refusal.message if outcome == "failed" else refusal.code,
+            reason=refusal.code if self._failure is None else self._failure[0],
             then=lambda _: respond(refusal.status, head, body),
         )
 
@@ -364,7 +363,7 @@ class Exchange:
         *,
         reason: str | None = None,
         usage: Usage | None = None,
-        then: Callable[[bool], None] | None = None,
+        then: Then = _nothing,
     ) -> None:
         """Record how the request ended; `then` sends the answer's last bytes."""
         self._done = True
@@ -397,4 +396,5 @@ class Exchange:
                 **figures,
             ),
             then,
+            self._connection.abort,
         )

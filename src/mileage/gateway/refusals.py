@@ -81,7 +81,11 @@ def rejection(
     if reason == "no_replica" or failure is None:
         message = f"no replica that serves '{model}' is up"
         return Refusal(503, message, code=reason, retry_after_s=retry_after_s)
+    if reason == "endpoint_not_supported":
+        return Refusal(501, f"no engine that serves '{model}' has this endpoint", code=reason)
     kind, message = failure
+    if reason == "busy":
+        return Refusal(503, message, code=reason, retry_after_s=retry_after_s)
     status = 504 if kind == "timeout" else 502
     return Refusal(status, message, code=reason, retry_after_s=retry_after_s)
 

@@ -55,6 +55,7 @@ class ServerConnection(asyncio.Protocol):
         "_queue",
         "_reading",
         "_transport",
+        "_unread_bytes",
         "deadline_s",
         "owner",
         "phase",
@@ -74,6 +75,7 @@ class ServerConnection(asyncio.Protocol):
         self._chunked = False
         self._head = b""  # of an answer that has been started, until its first part goes out
         self._reading = True
+        self._unread_bytes = 0  # of a slow client, when it was last looked at
         self.request: HttpRequest | None = None
         self.owner: ResponseOwner | None = None
         self.phase: Phase = "head"
@@ -107,14 +109,22 @@ class ServerConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not keep up; it has `write_timeout_s` to read on."""
         self.slow = True
+        self._unread_bytes = self._transport.get_write_buffer_size() if self._transport else 0
         self.deadline_s = self._listener.now_s + self._listener.limits.write_timeout_s
 
     def resume_writing(self) -> None:
         """The client caught up."""
         self.slow = False
-        self._enter(
-            self.phase, self._listener.limits.idle_timeout_s if not self._busy else _FOREVER
-        )
+        limits = self._listener.limits
+        seconds = {
+            "head": limits.header_timeout_s,
+            "body": limits.body_timeout_s,
+            "serving": _FOREVER,
+            "idle": limits.idle_timeout_s,
+            "linger": _LINGER_S,
+            "closing": limits.write_timeout_s,
+        }
+        self._enter(self.phase, seconds[self.phase])
         if self.owner is not None:
             self.owner.client_ready()
         elif self._queue and self.request is None:
@@ -160,9 +170,11 @@ class ServerConnection(asyncio.Protocol):
             self._serve(request)
 
     def _send_continue(self) -> None:
-        if self._parser.want_continue and self._transport is not None:
+        partial = self._parser.partial
+        if self._parser.want_continue and self._transport is not None and partial is not None:
             self._parser.want_continue = False
-            self._transport.write(_CONTINUE)
+            if partial.version == "1.1":
+                self._transport.write(_CONTINUE)
 
     # --- one request after the other ----------------------------------------------------------
 
@@ -206,7 +218,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self._held_bytes -= len(request.body)
         self._listener.held_bytes -= len(request.body)
-        if not request.keep_alive:
+        if not request.keep_alive or (self._listener.draining and not self._queue):
             self._close()
         elif self._queue:
             if not self.slow:
@@ -237,12 +249,12 @@ class ServerConnection(asyncio.Protocol):
         if self._listener.draining:
             request.keep_alive = False
         transport.write(
-            b"%b%b%bcontent-length: %d\r\n%b\r\n%b"
+            b"%b%b%b%b%b\r\n%b"
             % (
                 status_line(status),
                 self._listener.date,
                 head,
-                len(body),
+                b"" if status == 204 else b"content-length: %d\r\n" % len(body),
                 _connection_line(request),
                 b"" if request.method == b"HEAD" else body,
             )
@@ -299,9 +311,15 @@ class ServerConnection(asyncio.Protocol):
             return
         body = self._listener.error_body(status, message)
         transport.write(
-            b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\n%b"
             b"connection: close\r\n\r\n%b"
-            % (status_line(status), self._listener.date, len(body), body)
+            % (
+                status_line(status),
+                self._listener.date,
+                len(body),
+                b"retry-after: 1\r\n" if status == 503 else b"",
+                body,
+            )
         )
         self._listener.refused(status)
         if transport.can_write_eof():
@@ -317,7 +335,11 @@ class ServerConnection(asyncio.Protocol):
         """The deadline of the present phase has passed."""
         if self._transport is None:
             return
-        if self.slow:
+        if self.slow and self._transport.get_write_buffer_size() < self._unread_bytes:
+            # It reads, if slowly: only one that reads nothing is cut off.
+            self._unread_bytes = self._transport.get_write_buffer_size()
+            self.deadline_s = self._listener.now_s + self._listener.limits.write_timeout_s
+        elif self.slow:
             self._transport.abort()
         elif self.phase in ("head", "body") and not self._closing:
             self.fail(408, f"the request's {self.phase} took too long")
@@ -325,6 +347,14 @@ class ServerConnection(asyncio.Protocol):
             self._close()
         else:
             self._transport.abort()
+
+    def release_body(self) -> None:
+        """The present request's body is not needed any more."""
+        request = self.request
+        if request is not None and request.body:
+            self._held_bytes -= len(request.body)
+            self._listener.held_bytes -= len(request.body)
+            request.body = b""
 
     def abort(self) -> None:
         """Cut the connection: the answer cannot be completed."""

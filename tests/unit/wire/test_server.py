@@ -34,6 +34,10 @@ class MemoryTransport(asyncio.Transport):
         self.written = b""
         self.closed = self.aborted = self.eof_written = False
         self.reading = True
+        self.unread_bytes = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_bytes
 
     def write(self, data: object) -> None:
         assert isinstance(data, bytes)
@@ -316,6 +320,22 @@ def test_a_client_that_reads_no_answer_is_asked_for_no_more_work() -> None:
     run(scenario)
 
 
+def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+    def scenario(server: Server) -> None:
+        connection, transport = server.connect()
+        connection.data_received(GET % 0)
+        transport.unread_bytes = 100
+        connection.pause_writing()
+        for unread in (80, 60, 40):
+            transport.unread_bytes = unread
+            server.pass_time(31)
+            assert not transport.closed
+        server.pass_time(31)
+        assert transport.aborted, "it has read nothing since"
+
+    run(scenario)
+
+
 def test_a_client_that_reads_on_is_not_cut_off() -> None:
     def scenario(server: Server) -> None:
         connection, transport = server.connect()
@@ -396,5 +416,52 @@ def test_draining_closes_each_connection_after_its_answer() -> None:
         server.answer(b"done")
         assert b"connection: close" in busy_transport.written
         assert busy_transport.closed
+
+    run(scenario)
+
+
+def test_a_stream_begun_before_draining_closes_at_its_end() -> None:
+    def scenario(server: Server) -> None:
+        connection, transport = server.connect()
+        connection.data_received(GET % 0)
+        connection.start(200, b"")
+        connection.write(b"part")
+        server.listener.drain()
+        connection.end()
+        assert transport.closed
+
+    run(scenario)
+
+
+def test_no_content_has_no_length() -> None:
+    def scenario(server: Server) -> None:
+        connection, transport = server.connect()
+        connection.data_received(GET % 0)
+        connection.respond(204, b"", b"")
+        assert b"content-length" not in transport.written
+
+    run(scenario)
+
+
+def test_an_http_1_0_client_is_not_told_to_continue() -> None:
+    def scenario(server: Server) -> None:
+        connection, transport = server.connect()
+        connection.data_received(
+            b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        )
+        assert transport.written == b""
+
+    run(scenario)
+
+
+def test_a_body_that_is_not_needed_any_more_is_given_back() -> None:
+    def scenario(server: Server) -> None:
+        connection, _ = server.connect()
+        connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
+        assert server.listener.held_bytes == 2
+        connection.release_body()
+        assert server.listener.held_bytes == 0
+        server.answer(b"")
+        assert server.listener.held_bytes == 0
 
     run(scenario)

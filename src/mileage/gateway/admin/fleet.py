@@ -96,7 +96,7 @@ class Fleet(Protocol):
 
 
 class FleetState:
-    """Latest reports, observations and health by name, and totals that outlive their worker.
+    """Latest reports and observations by name, and totals that outlive their worker.
 
     A worker that dies takes its counters along; without what it had counted the fleet's totals
     would fall and every rate over them would be wrong. So `worker_gone` keeps the counters and
@@ -109,7 +109,6 @@ class FleetState:
         self._reports: dict[int, Report] = {}
         self._retired: list[FamilySnapshot] = []
         self._views: dict[str, ReplicaView] = {}
-        self._health: dict[str, ReplicaHealth] = {}
         self._families: list[FamilySnapshot] | None = None
 
     def report(self, report: Report) -> None:
@@ -138,15 +137,6 @@ class FleetState:
         if known is None or known.observed_s <= view.observed_s:
             self._views[view.replica] = view
 
-    def health(self, health: ReplicaHealth) -> None:
-        """Take a replica's health."""
-        self._health[health.name] = health
-
-    def forget_replica(self, name: str) -> None:
-        """Drop a replica that is no longer configured."""
-        self._views.pop(name, None)
-        self._health.pop(name, None)
-
     def reports(self) -> list[Report]:
         """The latest report of every live worker."""
         return list(self._reports.values())
@@ -154,10 +144,6 @@ class FleetState:
     def views(self) -> list[ReplicaView]:
         """The latest observation of every replica."""
         return list(self._views.values())
-
-    def replica_health(self) -> list[ReplicaHealth]:
-        """The latest health of every replica, in the order they were first told."""
-        return list(self._health.values())
 
     def families(self) -> list[FamilySnapshot]:
         """Families over live and gone workers; not to be changed by the caller."""

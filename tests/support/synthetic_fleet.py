@@ -75,14 +75,19 @@ class SyntheticFleet:
         self._random = Random(seed)
         self._now_s = now_s
         self._workers = [_Worker(pid) for pid in pids]
+        self._health: dict[str, ReplicaHealth] = {}
         self._running = dict.fromkeys(replicas, 0.0)
         for name in replicas:
             self.set_health(name, up=True)
 
+    def check(self, health: ReplicaHealth) -> None:
+        """What the poller says of a replica from now on, in full."""
+        self._health[health.name] = health
+
     def set_health(self, name: str, *, up: bool | None, reason: str | None = None) -> None:
         """What the poller says of a replica from now on."""
-        known = {each.name: each for each in self.state.replica_health()}.get(name)
-        self.state.health(
+        known = {each.name: each for each in self.replica_health()}.get(name)
+        self.check(
             ReplicaHealth(
                 name=name,
                 kind="vllm",
@@ -101,7 +106,7 @@ class SyntheticFleet:
             return
         elapsed_s, self._now_s = now_s - self._now_s, now_s
         swing = 1 + 0.35 * math.sin(now_s / 400) + 0.12 * math.sin(now_s / 47)
-        in_use = [each.name for each in self.state.replica_health() if each.up and each.enabled]
+        in_use = [each.name for each in self.replica_health() if each.up and each.enabled]
         arrivals = self._poisson(24 * self.load * swing * elapsed_s) if in_use else 0
         pressure = min(0.97, 0.55 * self.load * swing * len(self._running) / max(1, len(in_use)))
         for _ in range(arrivals):
@@ -158,7 +163,7 @@ class SyntheticFleet:
         views = {view.replica: view for view in self.state.views()}
         share = len(self._workers)
         statuses = []
-        for health in self.state.replica_health():
+        for health in self.replica_health():
             view = views.get(health.name)
             live = view is not None and health.up
             statuses.append(
@@ -200,7 +205,7 @@ class SyntheticFleet:
         return self.state.views()
 
     def replica_health(self) -> list[ReplicaHealth]:
-        return self.state.replica_health()
+        return list(self._health.values())
 
     def ledger_status(self) -> LedgerStatus | None:
         return self.ledger
@@ -215,9 +220,9 @@ class SyntheticFleet:
         self.drains += 1
 
     def set_replica(self, name: str, enabled: bool) -> bool:
-        for health in self.state.replica_health():
+        for health in self.replica_health():
             if health.name == name:
-                self.state.health(
+                self.check(
                     ReplicaHealth(
                         name=name,
                         kind=health.kind,

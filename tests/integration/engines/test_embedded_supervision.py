@@ -84,11 +84,11 @@ def test_a_child_that_dies_is_replaced_at_the_same_address(tmp_path: Path) -> No
         os.kill(first, signal.SIGKILL)
         await host.until(lambda changes: len(changes) == 3)
         up, down, again = host.changes
-        assert (up.state, up.pid, up.restarts) == ("up", first, 0)
+        assert (up.state, up.pid) == ("up", first)
         assert (down.state, down.pid) == ("down", None)
         assert down.reason is not None
         assert down.reason.startswith("was killed by SIGKILL")
-        assert (again.state, again.restarts, again.reason) == ("up", 1, None)
+        assert (again.state, again.reason) == ("up", None)
         assert again.pid == host.engine.pid != first
         assert host.engine.url == url
         await host.engine.stop(WAIT_S)
@@ -136,7 +136,6 @@ if starts < 4:
         await host.until(lambda changes: [c.state for c in changes].count("up") == 2)
         await host.engine.stop(WAIT_S)
         assert [c.state for c in host.changes] == ["up", "down", "down", "down", "down", "up"]
-        assert host.changes[-1].restarts == 4
         assert "could not start: no memory" in (host.changes[2].reason or "")
         assert "next start in 0.0 s" in (host.changes[2].reason or "")
 

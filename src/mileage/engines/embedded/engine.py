@@ -42,7 +42,6 @@ class EmbeddedStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     state: Literal["up", "down"]
     pid: int | None = None
-    restarts: int = 0
     reason: str | None = None
 
 
@@ -74,7 +73,6 @@ class EmbeddedEngine:
         self._params: ChildParams | None = None
         self._child: ChildProcess | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._restarts = 0
 
     @property
     def url(self) -> str:
@@ -183,7 +181,6 @@ class EmbeddedEngine:
             )
             self._report("down", f"{reason}; next start in {pause_s:.1f} s")
             await asyncio.sleep(pause_s)
-            self._restarts += 1
             try:
                 self._child = await self._launch()
             except EngineError as error:
@@ -193,9 +190,7 @@ class EmbeddedEngine:
             self._report("up")
 
     def _report(self, state: Literal["up", "down"], reason: str | None = None) -> None:
-        self._on_change(
-            EmbeddedStatus(state=state, pid=self.pid, restarts=self._restarts, reason=reason)
-        )
+        self._on_change(EmbeddedStatus(state=state, pid=self.pid, reason=reason))
 
     def _release_port(self) -> None:
         if self._port_holder is not None:

@@ -52,7 +52,7 @@ def test_what_is_unknown_is_absent() -> None:
 def test_a_replica_is_neither_up_nor_down_before_its_first_check() -> None:
     fleet = empty_fleet()
     for name, up in (("new", None), ("good", True), ("bad", False)):
-        fleet.state.health(ReplicaHealth(name=name, kind="vllm", up=up, enabled=name != "bad"))
+        fleet.check(ReplicaHealth(name=name, kind="vllm", up=up, enabled=name != "bad"))
     found = numbers(fleet)
     assert found["mileage_replica_up"] == {("good",): 1, ("bad",): 0}
     assert found["mileage_replica_enabled"] == {("new",): 1, ("good",): 1, ("bad",): 0}
@@ -119,7 +119,7 @@ def test_the_dashboards_series_come_from_families_that_workers_have() -> None:
 def test_more_replicas_than_a_family_holds_are_still_one_valid_scrape() -> None:
     fleet = empty_fleet()
     for number in range(1_500):
-        fleet.state.health(ReplicaHealth(name=f"r{number}", kind="vllm", up=True))
+        fleet.check(ReplicaHealth(name=f"r{number}", kind="vllm", up=True))
     text = exposition.render(families(fleet, PLANE, 100.0)).decode()
     parsed = {each.name: each for each in text_string_to_metric_families(text)}
     assert len(parsed["mileage_replica_up"].samples) == 1_001

@@ -16,6 +16,16 @@ from mileage.gateway.messages import ReplicaStatus, Report
 class Fleet(FleetState):
     """The fleet's state with nothing behind it."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._checked: list[ReplicaHealth] = []
+
+    def check(self, health: ReplicaHealth) -> None:
+        self._checked.append(health)
+
+    def replica_health(self) -> list[ReplicaHealth]:
+        return self._checked
+
     def ledger_status(self) -> LedgerStatus | None:
         return None
 
@@ -37,7 +47,7 @@ def fleet(
 ) -> Fleet:
     made = Fleet()
     if health is not None:
-        made.health(health)
+        made.check(health)
     if view is not None:
         made.view(view)
     for pid, state in enumerate(states, 1):
@@ -124,7 +134,7 @@ def test_an_old_observation_is_dated_and_marked(age_s: float, stale: bool) -> No
 def test_replicas_of_the_configuration_come_first_and_all_are_told() -> None:
     made = Fleet()
     for name in ("z", "b"):
-        made.health(ReplicaHealth(name=name, kind="vllm"))
+        made.check(ReplicaHealth(name=name, kind="vllm"))
     made.view(ReplicaView(replica="y", observed_s=1.0))
     made.report(report(1, [worker_status("up", name="c"), worker_status("up", name="b")]))
     assert [row.name for row in replica_rows(made, 100.0)] == ["z", "b", "c", "y"]

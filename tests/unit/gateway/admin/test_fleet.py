@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mileage.core.replica import ReplicaView
-from mileage.gateway.admin.fleet import FleetState, ReplicaHealth
+from mileage.gateway.admin.fleet import FleetState
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge, Histogram
 
@@ -89,12 +89,8 @@ def test_what_dead_workers_leave_is_bounded_and_complete() -> None:
     assert latency.histograms[("other",)].sum == pytest.approx(120)
 
 
-def test_the_newest_observation_counts_and_a_forgotten_replica_is_gone() -> None:
+def test_the_newest_observation_counts() -> None:
     state = FleetState()
     state.view(ReplicaView(replica="a", observed_s=5.0, running=2))
     state.view(ReplicaView(replica="a", observed_s=4.0, running=9))
-    state.health(ReplicaHealth(name="a", kind="vllm", up=True))
     assert [view.running for view in state.views()] == [2]
-    state.forget_replica("a")
-    state.forget_replica("never-there")
-    assert (state.views(), state.replica_health()) == ([], [])

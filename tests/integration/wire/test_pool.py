@@ -132,7 +132,8 @@ def test_an_error_at_one_timeout_does_not_end_the_others(
                     assert sink.broken[0] == "timeout"
 
     asyncio.run(main())
-    assert [str(r.exc_info[1]) for r in caplog.records if r.exc_info] == ["a bug of the sink's"] * 4
+    told = [(r.name, str(r.exc_info[1])) for r in caplog.records if r.exc_info]
+    assert told == [("mileage.wire.pool", "a bug of the sink's")] * 4
 
 
 def test_a_silent_engine_is_given_up() -> None:

@@ -57,6 +57,11 @@ def test_a_new_key_as_json() -> None:
         pytest.param(["serve", "--slots", "0"], "embedded.slots", id="slots"),
         pytest.param(["serve", "--weights", "q2_k"], "embedded.weights", id="weights"),
         pytest.param(["serve", "--host", "0.0.0.0"], "server.host", id="exposed without keys"),
+        pytest.param(
+            ["serve", "--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.key"],
+            "server.tls_cert",
+            id="a certificate that is not there",
+        ),
         pytest.param(["serve", "--config", "/nowhere.toml"], "--config", id="file"),
     ],
 )

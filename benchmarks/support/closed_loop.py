@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.support.judges import Judge
+from benchmarks.support.payloads import NumberedRequest
 from benchmarks.support.response import BadResponseError, ResponseReader
 
 __all__ = ["ClosedLoopResult", "run_closed_loop"]
@@ -99,7 +100,8 @@ class _Loop:
     def __init__(
         self, port: int, request: bytes, judge: Callable[[], Judge], poll: select.epoll
     ) -> None:
-        self._port, self._request, self._judge, self._poll = port, request, judge, poll
+        self._port, self._judge, self._poll = port, judge, poll
+        self._request = NumberedRequest(request)
         self._clients: dict[int, _Client] = {}
         self.result = ClosedLoopResult()
 
@@ -151,7 +153,7 @@ class _Loop:
         client.reader.reset()
         client.begun = False
         client.sent_ns = time.monotonic_ns()
-        client.socket.sendall(self._request)
+        client.socket.sendall(self._request.next())
         self.result.sent += 1
 
     def _read(self, client: _Client) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from benchmarks.support.judges import Judge
+from benchmarks.support.payloads import NumberedRequest
 from benchmarks.support.response import BadResponseError, ResponseReader
 
 __all__ = ["OpenLoopResult", "run_open_loop"]
@@ -82,7 +83,8 @@ class _Run:
     def __init__(
         self, port: int, request: bytes, judge: Judge, connections: int, count: int, period_ns: int
     ) -> None:
-        self.request, self.judge, self.period_ns = request, judge, period_ns
+        self.request = NumberedRequest(request)
+        self.judge, self.period_ns = judge, period_ns
         self.result = OpenLoopResult()
         self.clients = {c.socket.fileno(): c for c in (_Client(port) for _ in range(connections))}
         self.idle = deque(self.clients.values())
@@ -106,7 +108,7 @@ class _Run:
             client.scheduled_ns = self.waiting.popleft()
             client.reader.reset()
             now_ns = time.monotonic_ns()
-            client.socket.sendall(self.request)
+            client.socket.sendall(self.request.next())
             self.result.sent += 1
             self.result.lags_s.append((now_ns - client.scheduled_ns) / 1e9)
 

@@ -8,7 +8,9 @@ __all__ = [
     "CHAT_MODEL",
     "DONE_EVENT",
     "STREAM_MODEL",
+    "TICKET",
     "Events",
+    "NumberedRequest",
     "chat_answer",
     "chat_events",
     "chat_request",
@@ -24,6 +26,10 @@ CHAT_MODEL = "bench"
 STREAM_MODEL = "bench-stream"
 """Served by the upstream that answers with events."""
 
+TICKET = "00000000"
+"""Stands for the number that makes every conversation another one, as in real traffic: equal
+prompts would flatter any cache of prompts."""
+
 DONE_EVENT = b"data: [DONE]\n\n"
 
 PROMPT_TOKENS = 143
@@ -35,7 +41,10 @@ _SYSTEM = (
     "there is one, and say so when you do not know."
 )
 _TURNS = (
-    ("user", "The pump stops about ten minutes after the start and the red lamp blinks twice."),
+    (
+        "user",
+        f"Ticket {TICKET}: the pump stops ten minutes after the start, the red lamp blinks twice.",
+    ),
     ("assistant", "Two blinks mean over-temperature (section 4.2). Is the intake filter clean?"),
     ("user", "I cleaned it yesterday, and it still stops. What should I look at next?"),
 )
@@ -55,6 +64,21 @@ class Events(tuple[bytes, ...]):
     def body(self) -> bytes:
         """All of them as they stand in the response body."""
         return b"".join(self)
+
+
+class NumberedRequest:
+    """One HTTP request again and again, each time with another ticket number."""
+
+    __slots__ = ("_before", "_behind", "_count")
+
+    def __init__(self, request: bytes) -> None:
+        self._before, _, self._behind = request.partition(TICKET.encode())
+        self._count = 0
+
+    def next(self) -> bytes:
+        """The next request."""
+        self._count += 1
+        return b"%b%08d%b" % (self._before, self._count, self._behind)
 
 
 def chat_request(

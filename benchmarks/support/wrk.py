@@ -11,11 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.support.machine import pinned
+from benchmarks.support.payloads import TICKET
 from benchmarks.support.processes import NotReadyError
 
 __all__ = ["WrkResult", "parse_wrk", "run_wrk", "wrk_script"]
 
 _MARK = "BENCHMARK-RESULT "
+_REQUEST = """
+local before, behind, count
+function init(args)
+  local whole = wrk.format()
+  local at = whole:find("%s", 1, true)
+  before, behind, count = whole:sub(1, at - 1), whole:sub(at + 8), 0
+end
+function request()
+  count = count + 1
+  return before .. string.format("%%08d", count) .. behind
+end
+"""
 _DONE = """
 function done(summary, latency, requests)
   local e = summary.errors
@@ -47,7 +60,7 @@ class WrkResult:
 
 
 def wrk_script(body: bytes, key: str | None) -> str:
-    """The Lua script that posts `body`."""
+    """The Lua script that posts `body`, each time with another ticket number in it."""
     lines = [
         'wrk.method = "POST"',
         f"wrk.body = {_lua_string(body.decode())}",
@@ -55,6 +68,7 @@ def wrk_script(body: bytes, key: str | None) -> str:
     ]
     if key is not None:
         lines.append(f'wrk.headers["Authorization"] = {_lua_string(f"Bearer {key}")}')
+    lines.append(_REQUEST % TICKET)
     return "\n".join(lines) + _DONE % _MARK
 
 

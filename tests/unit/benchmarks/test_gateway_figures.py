@@ -90,10 +90,11 @@ def runs() -> Runs:
 
 def test_ratios_compare_medians_of_counted_rounds(runs: Runs) -> None:
     result = figures(runs)
-    assert result["ratio_vllm_router"] == 3.0
-    assert result["ratio_vllm_router_default_policy"] == 6.0
+    assert result["ratio_vllm_router"] == 6.0
+    assert result["ratio_vllm_router_cheapest_policy"] == 3.0
     assert result["ratio_litellm"] == 300.0
-    assert result["stream_ratio_vllm_router"] == 3.0
+    assert result["stream_ratio_vllm_router"] == 6.0
+    assert result["stream_ratio_vllm_router_cheapest_policy"] == 3.0
     assert result["requests_per_s"] == 12_000
 
 

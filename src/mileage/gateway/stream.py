@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from mileage.core.request import Endpoint
 from mileage.gateway.usage import Usage, UsageObject
 from mileage.measure.timeline import TokenClock
-from mileage.wire.sse import EventCutter, events, payload
+from mileage.wire.sse import EventCutter, edges, payload
 
 __all__ = ["StreamMeter"]
 
@@ -116,23 +117,23 @@ class StreamMeter:
 
     def _take_run(self, run: bytes, now_s: float) -> bytes:
         separator = self._cutter.separator
-        first, last = (len(run), 0) if self._typed else (_FIRST, _LAST)
-        head, middle, tail = events(run, separator, first, last)
-        head_kinds = [self._classify(event) for event in head]
-        tail_kinds = [self._classify(event) for event in tail]
-        tokens = head_kinds.count("token") + tail_kinds.count("token")
-        if middle:
+        limits = (len(run), 0) if self._typed else (_FIRST, _LAST)
+        first, last = edges(run, separator, *limits)
+        tokens = 0
+        hidden: list[tuple[int, int]] = []
+        for begin, end in (*pairwise(first), *pairwise(last)):
+            kind = self._classify(run[begin:end])
+            if kind == "token":
+                tokens += 1
+            elif kind == "hide":
+                hidden.append((begin, end))
+        if last:
             # Events begin with their data; comments and blank lines do not.
-            tokens += middle.count(separator + b"data:") + middle.startswith(b"data:")
+            tokens += run.count(separator + b"data:", first[-1] - len(separator), last[0])
         if tokens:
             self.events += tokens
             self.clock.add(now_s, tokens)
-        if "hide" not in head_kinds and "hide" not in tail_kinds:
-            return run
-        kept = [e for e, kind in zip(head, head_kinds, strict=True) if kind != "hide"]
-        kept.append(middle)
-        kept += [e for e, kind in zip(tail, tail_kinds, strict=True) if kind != "hide"]
-        return b"".join(kept)
+        return _without(run, hidden) if hidden else run
 
     def rest(self) -> bytes:
         """The beginning of an event that never became whole; b'' on a well-formed stream."""
@@ -202,6 +203,17 @@ class StreamMeter:
             usage.take(event.message.usage)
         if event.response is not None and event.response.usage is not None:
             usage.take(event.response.usage)
+
+
+def _without(run: bytes, spans: list[tuple[int, int]]) -> bytes:
+    view = memoryview(run)
+    kept = []
+    at = 0
+    for begin, end in spans:
+        kept.append(view[at:begin])
+        at = end
+    kept.append(view[at:])
+    return b"".join(kept)
 
 
 def _special(data: bytes) -> bool:

@@ -23,6 +23,8 @@ __all__ = ["Handler", "ResponseOwner", "ServerConnection"]
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 _LINGER_S = 2.0
+_COPIED_BYTES = 8192
+"""Smaller parts are cheaper copied into one buffer than handed to the kernel one by one."""
 _FOREVER = float("inf")
 
 
@@ -293,8 +295,12 @@ class ServerConnection(asyncio.Protocol):
         """Send the last part of the answer, if any, and end it."""
         if self._transport is not None:
             if self._chunked:
-                last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else _LAST_CHUNK
-                self._transport.write(self._head + last)
+                if len(data) < _COPIED_BYTES:
+                    last = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+                    self._transport.write(self._head + last + _LAST_CHUNK)
+                else:
+                    size = b"%b%x\r\n" % (self._head, len(data))
+                    self._transport.writelines((size, data, b"\r\n" + _LAST_CHUNK))
             elif data or self._head:
                 self._transport.write(self._head + data)
             self._head = b""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-__all__ = ["EventCutter", "events", "payload"]
+__all__ = ["EventCutter", "edges", "payload"]
 
 _HELD_BYTES_MAX = 256 * 1024
 
@@ -46,13 +44,12 @@ class EventCutter:
         return data[:end]
 
 
-def events(
-    run: bytes, separator: bytes, first: int, last: int
-) -> tuple[list[bytes], bytes, list[bytes]]:
-    """A run of whole events as (the first ones, those in between uncut, the last ones).
+def edges(run: bytes, separator: bytes, first: int, last: int) -> tuple[list[int], list[int]]:
+    """Where the first events of a run begin and end, and where its last ones do.
 
-    Up to `first + last` events are all among the first ones; of more, so many are cut off at each
-    end.
+    Each list holds one offset more than events, the end of the last of them. Up to `first + last`
+    events are all among the first ones, and the second list is empty; of more, so many are found
+    at each end, and those in between are not looked at.
     """
     size = len(separator)
     ends = [0]
@@ -63,16 +60,12 @@ def events(
             end = len(run)  # an endless event's beginning, passed on in parts
         ends.append(end)
         if end == len(run):
-            return [run[a:b] for a, b in pairwise(ends)], b"", []
+            return ends, []
     begins = [len(run)]
     for _ in range(last):
         begins.append(run.rfind(separator, ends[first], begins[-1] - size) + size)
     begins.reverse()
-    return (
-        [run[a:b] for a, b in pairwise(ends[: first + 1])],
-        run[ends[first] : begins[0]],
-        [run[a:b] for a, b in pairwise(begins)],
-    )
+    return ends[: first + 1], begins
 
 
 def payload(event: bytes) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from mileage.wire.sse import EventCutter, events, payload
+from mileage.wire.sse import EventCutter, edges, payload
 
 
 @pytest.mark.parametrize("separator", [b"\n\n", b"\r\n\r\n", b"\r\r"])
@@ -46,9 +48,12 @@ def test_an_endless_event_is_passed_on_in_parts() -> None:
 )
 def test_events_are_cut_at_the_edges_of_a_run(count: int, sizes: tuple[int, int, int]) -> None:
     run = b"".join(b"data: %d\n\n" % i for i in range(count))
-    first, middle, last = events(run, b"\n\n", 2, 3)
-    assert (len(first), middle.count(b"\n\n"), len(last)) == sizes
-    assert b"".join(first) + middle + b"".join(last) == run
+    first, last = edges(run, b"\n\n", 2, 3)
+    middle = run[first[-1] : last[0]] if last else b""
+    assert (len(first) - 1, middle.count(b"\n\n"), max(0, len(last) - 1)) == sizes
+    assert first[0] == 0
+    assert [*first, *last][-1] == len(run)
+    assert all(run[a:b].count(b"\n\n") == 1 for a, b in (*pairwise(first), *pairwise(last)))
 
 
 @pytest.mark.parametrize(

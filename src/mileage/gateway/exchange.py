@@ -17,7 +17,7 @@ from mileage.gateway.answer_head import (
     retry_after_lines,
 )
 from mileage.gateway.bodies import Body, upstream_body
-from mileage.gateway.outcomes import UNAVAILABLE, outcome_of
+from mileage.gateway.outcomes import UNAVAILABLE, outcome_of, stream_outcome_of
 from mileage.gateway.refusals import (
     Refusal,
     engine_error,
@@ -212,7 +212,9 @@ class Exchange:
             self._end_stream(self._meter, data, now_s)
             return
         part = self._whole.take(data)
-        if self._whole.passing:
+        if self._status == 200 and not (has_length(self._headers) or self._whole.ends_well()):
+            self._attempt_failed("broken", "connection closed inside the answer", now_s)
+        elif self._whole.passing:
             end = self._connection.end
             outcome, reason = outcome_of(self._status)
             usage = self._whole.usage()
@@ -258,8 +260,7 @@ class Exchange:
 
     def _end_stream(self, meter: StreamMeter, data: bytes, now_s: float) -> None:
         run = self._meter_events(meter, data, now_s)
-        framed = has_length(self._headers)
-        if framed or meter.ended or meter.failed:
+        if has_length(self._headers) or meter.ended or meter.failed:
             self._complete(meter, run + meter.rest(), now_s)
             return
         # The end of the connection is all that tells the end: the engine may have died.
@@ -271,8 +272,7 @@ class Exchange:
         connection = self._connection
         if not self._started:
             connection.start(200, self._head_lines())
-        outcome: Outcome = "failed" if meter.failed else "ok"
-        reason = "engine_error_event" if meter.failed else None
+        outcome, reason = stream_outcome_of(meter.failed)
         self._answered(outcome, 200, now_s, lambda _: connection.end(run), reason, meter.usage)
 
     def _answer_whole(self, body: bytes, now_s: float) -> None:

@@ -55,6 +55,19 @@ class WholeAnswer:
         held = self._held
         return held[0] if len(held) == 1 else b"".join(held)
 
+    def ends_well(self) -> bool:
+        """It is a whole JSON value, or, where it is passed on, it ends like one.
+
+        For answers without a length, whose end an engine that died half-way looks like.
+        """
+        if self.passing:
+            return self._edges[1].rstrip()[-1:] in (b"}", b"]")
+        try:
+            msgspec.json.decode(self.body(), type=msgspec.Raw)
+        except msgspec.DecodeError:
+            return False
+        return True
+
     def usage(self) -> Usage:
         """The token counts in it; all None where it tells none."""
         if not self.passing:

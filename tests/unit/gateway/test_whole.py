@@ -20,6 +20,18 @@ def test_a_small_answer_is_held_until_it_is_whole() -> None:
     assert not whole.passing
 
 
+@pytest.mark.parametrize("pad", [0, 2 * MIB], ids=["held", "passed on"])
+def test_an_answer_that_was_cut_off_does_not_end_well(pad: int) -> None:
+    body = msgspec.json.encode({"text": "x" * pad, "usage": USAGE}) + b"\n"
+    whole, cut = WholeAnswer(), WholeAnswer()
+    whole.take(body)
+    cut.take(body[: len(body) * 3 // 4])
+    assert whole.passing == cut.passing == bool(pad)
+    assert whole.ends_well()
+    assert not cut.ends_well()
+    assert not WholeAnswer().ends_well()
+
+
 @pytest.mark.parametrize("usage_first", [True, False])
 def test_a_large_answer_is_passed_on_and_its_usage_found(usage_first: bool) -> None:
     data = {"data": [{"embedding": [0.25] * 1000}] * 500}

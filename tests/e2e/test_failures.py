@@ -204,6 +204,15 @@ def test_a_stream_that_breaks_ends_with_an_error_event_and_the_connection_lives(
     assert [row.outcome for row in duo.rows(2)] == ["failed", "ok"]
 
 
+def test_a_whole_answer_without_length_that_ends_early_is_asked_for_again(
+    duo: Duo, client: openai.OpenAI
+) -> None:
+    duo.first(Behaviour(framing="close", fault="close", fault_at=0))
+    assert read_text(client, stream=False) == text_of(5)
+    (row,) = duo.rows(1)
+    assert (row.outcome, row.attempts) == ("ok", 2)
+
+
 def test_a_stream_without_length_that_ends_early_is_no_complete_answer(
     duo: Duo, client: openai.OpenAI
 ) -> None:

@@ -20,7 +20,7 @@ BREAKER_FAILURES = 3
 RESPONSE_TIMEOUT_S = 5.0
 
 
-def duo_config(a: ScriptedEngine, b: ScriptedEngine) -> str:
+def duo_config(a: ScriptedEngine, b: ScriptedEngine, breaker_failures: int) -> str:
     """A mileage.toml that reacts quickly: engines `a` and `b`, an alias, CORS."""
     engines = "".join(
         f"""
@@ -42,7 +42,7 @@ cors_origins = ["https://app.example"]
 gpt-4o = "toy"
 
 [breaker]
-failures_max = {BREAKER_FAILURES}
+failures_max = {breaker_failures}
 open_s = 0.5
 {engines}
 """
@@ -51,9 +51,16 @@ open_s = 0.5
 class Duo:
     """Engine `a` serves models toy and a, engine `b` toy and b; the gateway stands before both."""
 
-    def __init__(self, directory: Path, a: ScriptedEngine, b: ScriptedEngine) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        a: ScriptedEngine,
+        b: ScriptedEngine,
+        *,
+        breaker_failures: int = BREAKER_FAILURES,
+    ) -> None:
         self.a, self.b = a, b
-        self.gateway = Gateway(directory, config=duo_config(a, b))
+        self.gateway = Gateway(directory, config=duo_config(a, b, breaker_failures))
         self._since_utc_ns = 0
 
     @property

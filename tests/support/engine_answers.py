@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ __all__ = [
     "stream_events",
     "text_of",
     "whole_answer",
+    "words_of",
 ]
 
 PROMPT_TOKENS = 11
@@ -29,6 +30,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     usage: bool = False
     tokens_max: int | None = None
+    prompt: str = ""
 
 
 def asked_of(body: bytes) -> Asked:
@@ -48,12 +50,25 @@ def asked_of(body: bytes) -> Asked:
         stream=bool(fields.get("stream")),
         usage=bool(options.get("include_usage")),
         tokens_max=bound,
+        prompt=_prompt(fields),
     )
 
 
-def text_of(tokens: int, token_bytes: int = 0) -> str:
-    """The text of an answer: "0 1 2 ", each number filled up to `token_bytes`."""
-    return "".join(_token(number, token_bytes) for number in range(tokens))
+def _prompt(fields: dict[str, Any]) -> str:
+    """The last message's text."""
+    messages = fields.get("messages")
+    content = messages[-1].get("content") if messages and isinstance(messages[-1], dict) else None
+    return content if isinstance(content, str) else ""
+
+
+def words_of(tokens: int, token_bytes: int = 0, mark: str = "") -> list[str]:
+    """The tokens of an answer: "0 ", "1 ", each marked, and filled up to `token_bytes`."""
+    return [f"{number}{mark} ".ljust(token_bytes, "x") for number in range(tokens)]
+
+
+def text_of(tokens: int, mark: str = "") -> str:
+    """The text of an answer of so many tokens."""
+    return "".join(words_of(tokens, mark=mark))
 
 
 def error_answer(status: int, message: str) -> bytes:
@@ -61,25 +76,25 @@ def error_answer(status: int, message: str) -> bytes:
     return _encode({"error": {"message": message, "type": "scripted", "code": f"said_{status}"}})
 
 
-def whole_answer(path: str, model: str, tokens: int, token_bytes: int) -> bytes:
+def whole_answer(path: str, model: str, words: Sequence[str]) -> bytes:
     """The body of an answer that is not streamed."""
-    return _encode(_whole(path, model, tokens, token_bytes))
+    return _encode(_whole(path, model, words))
 
 
 def stream_events(
-    path: str, model: str, tokens: int, token_bytes: int, *, usage: bool
+    path: str, model: str, words: Sequence[str], *, usage: bool
 ) -> Iterator[tuple[bytes, bool]]:
     """The events of a streamed answer, and of each whether it carries a token."""
     if path == "/v1/messages":
-        yield from _messages_stream(model, tokens, token_bytes)
+        yield from _messages_stream(model, words)
     elif path == "/v1/responses":
-        yield from _responses_stream(model, tokens, token_bytes)
+        yield from _responses_stream(model, words)
     else:
-        yield from _chunks(path, model, tokens, token_bytes, usage=usage)
+        yield from _chunks(path, model, words, usage=usage)
 
 
-def _whole(path: str, model: str, tokens: int, token_bytes: int) -> dict[str, Any]:
-    text = text_of(tokens, token_bytes)
+def _whole(path: str, model: str, words: Sequence[str]) -> dict[str, Any]:
+    text, tokens = "".join(words), len(words)
     if path == "/v1/embeddings":
         usage = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS}
         entry = {"object": "embedding", "index": 0, "embedding": [0.25, -0.5, 1.0]}
@@ -97,10 +112,6 @@ def _whole(path: str, model: str, tokens: int, token_bytes: int) -> dict[str, An
     return {**_head(path, model), "choices": [choice], "usage": _usage(tokens)}
 
 
-def _token(number: int, token_bytes: int) -> str:
-    return f"{number} ".ljust(token_bytes, "x")
-
-
 def _head(path: str, model: str, suffix: str = "") -> dict[str, Any]:
     kind = "text_completion" if path == "/v1/completions" else f"chat.completion{suffix}"
     return {"id": "scripted-1", "object": kind, "created": 1, "model": model}
@@ -116,7 +127,7 @@ def _usage(tokens: int) -> dict[str, Any]:
 
 
 def _chunks(
-    path: str, model: str, tokens: int, token_bytes: int, *, usage: bool
+    path: str, model: str, words: Sequence[str], *, usage: bool
 ) -> Iterator[tuple[bytes, bool]]:
     head = _head(path, model, ".chunk")
     chat = path == "/v1/chat/completions"
@@ -132,11 +143,11 @@ def _chunks(
     if chat:
         role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
         yield b"data: %b\n\n" % _encode({**head, "choices": [role]}), False
-    for number in range(tokens):
-        yield chunk(_token(number, token_bytes)), True
+    for word in words:
+        yield chunk(word), True
     yield chunk(None, "stop"), False
     if usage:
-        yield b"data: %b\n\n" % _encode({**head, "choices": [], "usage": _usage(tokens)}), False
+        yield b"data: %b\n\n" % _encode({**head, "choices": [], "usage": _usage(len(words))}), False
     yield b"data: [DONE]\n\n", False
 
 
@@ -157,15 +168,15 @@ def _message(model: str, tokens: int) -> dict[str, Any]:
     }
 
 
-def _messages_stream(model: str, tokens: int, token_bytes: int) -> Iterator[tuple[bytes, bool]]:
+def _messages_stream(model: str, words: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
     yield _typed({"type": "message_start", "message": _message(model, 0)}), False
     block = {"type": "text", "text": ""}
     yield _typed({"type": "content_block_start", "index": 0, "content_block": block}), False
-    for number in range(tokens):
-        delta = {"type": "text_delta", "text": _token(number, token_bytes)}
+    for word in words:
+        delta = {"type": "text_delta", "text": word}
         yield _typed({"type": "content_block_delta", "index": 0, "delta": delta}), True
     yield _typed({"type": "content_block_stop", "index": 0}), False
-    usage = {"output_tokens": tokens}
+    usage = {"output_tokens": len(words)}
     stop = {"stop_reason": "end_turn", "stop_sequence": None}
     yield _typed({"type": "message_delta", "delta": stop, "usage": usage}), False
     yield _typed({"type": "message_stop"}), False
@@ -181,9 +192,8 @@ def _response(model: str, tokens: int) -> dict[str, Any]:
     return {"id": "resp_1", "object": "response", "model": model, "output": [], "usage": usage}
 
 
-def _responses_stream(model: str, tokens: int, token_bytes: int) -> Iterator[tuple[bytes, bool]]:
+def _responses_stream(model: str, words: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
     yield _typed({"type": "response.created", "response": {"id": "resp_1", "usage": None}}), False
-    for number in range(tokens):
-        delta = _token(number, token_bytes)
-        yield _typed({"type": "response.output_text.delta", "delta": delta}), True
-    yield _typed({"type": "response.completed", "response": _response(model, tokens)}), False
+    for word in words:
+        yield _typed({"type": "response.output_text.delta", "delta": word}), True
+    yield _typed({"type": "response.completed", "response": _response(model, len(words))}), False

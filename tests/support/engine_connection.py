@@ -13,6 +13,7 @@ from tests.support.engine_answers import (
     error_answer,
     stream_events,
     whole_answer,
+    words_of,
 )
 from tests.support.engine_script import Behaviour, Received
 
@@ -137,9 +138,9 @@ class Connection(asyncio.Protocol):
         return True
 
     async def _whole(self, path: str, asked: Asked, behaviour: Behaviour) -> bool:
-        tokens = _tokens(asked, behaviour)
-        await asyncio.sleep(behaviour.token_s * tokens)
-        body = whole_answer(path, asked.model, tokens, behaviour.token_bytes)
+        words = _words(asked, behaviour)
+        await asyncio.sleep(behaviour.token_s * len(words))
+        body = whole_answer(path, asked.model, words)
         length = len(body) if behaviour.framing == "length" else None
         head = _head(200, "application/json", length, behaviour.headers)
         if behaviour.fault_at is not None:
@@ -156,10 +157,8 @@ class Connection(asyncio.Protocol):
         headers = (*behaviour.headers, *(("Transfer-Encoding: chunked",) if chunked else ()))
         self._write(_head(200, "text/event-stream; charset=utf-8", None, headers))
         sent = 0
-        tokens = _tokens(asked, behaviour)
-        for event, is_token in stream_events(
-            path, asked.model, tokens, behaviour.token_bytes, usage=asked.usage
-        ):
+        words = _words(asked, behaviour)
+        for event, is_token in stream_events(path, asked.model, words, usage=asked.usage):
             if is_token:
                 if sent and sent == behaviour.hold_at:
                     await self._engine.wait_released()
@@ -200,9 +199,10 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
 
-def _tokens(asked: Asked, behaviour: Behaviour) -> int:
+def _words(asked: Asked, behaviour: Behaviour) -> list[str]:
     bound = asked.tokens_max
-    return behaviour.tokens if bound is None else min(bound, behaviour.tokens)
+    count = behaviour.tokens if bound is None else min(bound, behaviour.tokens)
+    return words_of(count, behaviour.token_bytes, asked.prompt if behaviour.echo else "")
 
 
 def _head(

@@ -19,6 +19,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
 
     tokens: int = 5
     token_bytes: int = 0
+    echo: bool = False
+    """Every token carries the last message's text."""
     first_token_s: float = 0.0
     token_s: float = 0.0
     end_s: float = 0.0

@@ -40,6 +40,7 @@ class Sink:
         self.headers: list[tuple[bytes, bytes]] = []
         self.parts: list[bytes] = []
         self.broken: tuple[str, str] | None = None
+        self.was_cut = False
         self.ended = asyncio.Event()
         self.part = asyncio.Event()
 
@@ -56,6 +57,10 @@ class Sink:
 
     def answer_ended(self, data: bytes, now_s: float) -> None:
         self.parts.append(data)
+        self.ended.set()
+
+    def cut(self) -> None:
+        self.was_cut = True
         self.ended.set()
 
     def answer_broken(self, kind: BreakKind, message: str) -> None:

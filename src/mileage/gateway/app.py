@@ -14,6 +14,7 @@ import msgspec
 from mileage.core.request import Endpoint, Request
 from mileage.gateway.answer_head import JSON_LINES
 from mileage.gateway.bodies import parse_body
+from mileage.gateway.call import Call
 from mileage.gateway.config import GatewayConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.exchange import Exchange
@@ -113,8 +114,7 @@ class App:
         tenant = self._keys.tenant(authorization, api_key)
         if tenant is None:
             raise _key_refusal(authorization is None and api_key is None)
-        if self._pass_authorization:
-            forwarded += _credentials(authorization, api_key)
+        credentials = _credentials(authorization, api_key) if self._pass_authorization else b""
         body = parse_body(endpoint, http.body)
         # Of the last byte's receipt: a pipelined request has waited since.
         waited_s = time.monotonic() - http.received_s
@@ -134,17 +134,17 @@ class App:
             output_tokens_max=body.output_tokens_max,
             prefix_key=zlib.crc32(body.prefix, zlib.crc32(f"{tenant}\n{model}".encode())),
         )
-        exchange = Exchange(
-            self._driver,
-            connection,
+        call = Call(
             http,
             body,
             request,
-            forwarded=forwarded,
+            headers=forwarded,
+            credentials=credentials,
             answer_head=cors,
             arrived_at_utc_ns=arrived_at_utc_ns,
             trace_id=_trace_id(trace),
         )
+        exchange = Exchange(self._driver, connection, call)
         connection.owner = exchange
         self._driver.arrived(exchange)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from mileage.core.actions import RejectReason
 from mileage.core.events import Cancelled, Failed, FailureKind, FirstToken
-from mileage.core.request import Request
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.gateway.answer_head import (
     JSON_LINES,
@@ -16,7 +15,7 @@ from mileage.gateway.answer_head import (
     has_length,
     retry_after_lines,
 )
-from mileage.gateway.bodies import Body, upstream_body
+from mileage.gateway.call import Call
 from mileage.gateway.outcomes import UNAVAILABLE, outcome_of, stream_outcome_of
 from mileage.gateway.refusals import (
     Refusal,
@@ -30,7 +29,6 @@ from mileage.gateway.stream import StreamMeter
 from mileage.gateway.target import Target
 from mileage.gateway.usage import Usage
 from mileage.gateway.whole import WholeAnswer
-from mileage.wire.message import HttpRequest
 from mileage.wire.server import ServerConnection
 from mileage.wire.upstream import BreakKind, Carrier
 
@@ -48,53 +46,29 @@ class Exchange:
     """Lives from a request's arrival to the end of its answer; the sink of the engine's answer."""
 
     __slots__ = (
-        "_answer_head",
-        "_arrived_at_utc_ns",
         "_attempts",
-        "_body",
+        "_call",
         "_connection",
         "_dispatched_s",
         "_done",
         "_driver",
         "_failure",
         "_headers",
-        "_http",
         "_last_token_s",
         "_meter",
         "_started",
         "_status",
         "_target",
-        "_trace_id",
         "_whole",
-        "forwarded",
         "request",
         "upstream",
     )
 
-    def __init__(
-        self,
-        driver: Driver,
-        connection: ServerConnection,
-        http: HttpRequest,
-        body: Body,
-        request: Request,
-        *,
-        forwarded: bytes,
-        answer_head: bytes,
-        arrived_at_utc_ns: int,
-        trace_id: str | None,
-    ) -> None:
+    def __init__(self, driver: Driver, connection: ServerConnection, call: Call) -> None:
         self._driver = driver
         self._connection = connection
-        self._http = http
-        self._body = body
-        self.request = request
-        self.forwarded = forwarded
-        """Header lines for the engine."""
-        self._answer_head = answer_head
-        """Header lines that every answer to the client begins with."""
-        self._arrived_at_utc_ns = arrived_at_utc_ns
-        self._trace_id = trace_id
+        self._call = call
+        self.request = call.request
         self.upstream: Carrier | None = None
         self._target: Target | None = None
         self._attempts = 0
@@ -112,20 +86,16 @@ class Exchange:
 
     def dispatch(self, target: Target, now_s: float) -> None:
         """Send the request to a replica; the first time, its intent is recorded before."""
-        request, driver = self.request, self._driver
-        if request.endpoint in target.unsupported:
-            self._give_up(501, target.lacks(request.endpoint), "endpoint_not_supported", now_s)
-            return
         self._target = target
         if self._attempts:
             self._send(True)
         else:
-            cut = self._connection.abort
-            driver.record_intent(request, self._arrived_at_utc_ns, self._send, cut)
+            call, cut = self._call, self._connection.abort
+            self._driver.record_intent(call.request, call.arrived_at_utc_ns, self._send, cut)
 
     def _send(self, recorded: bool) -> None:
         """Send the request to the replica, now that its intent is on record."""
-        request, target = self.request, self._target
+        target = self._target
         assert target is not None
         if self._done:
             return  # the client left meanwhile
@@ -135,23 +105,15 @@ class Exchange:
             self._give_up(503, message, "ledger_failed", now_s)
             return
         self._attempts += 1
-        self._dispatched_s = now_s - request.arrived_s
+        self._dispatched_s = now_s - self.request.arrived_s
         self._status = 0
         self._whole = WholeAnswer()
         self._meter = None
-        body = upstream_body(
-            self._http.body,
-            self._body,
-            model=request.model,
-            ask_usage=request.stream
-            and target.stream_usage
-            and request.endpoint in ("chat", "completions"),
-        )
-        target.pool.send(target.request(request.endpoint, self.forwarded, body), self, now_s)
+        target.pool.send(self._call.upstream_request(target), self, now_s)
 
     def reject(self, reason: RejectReason, retry_after_s: float | None, now_s: float) -> None:
         """Answer with a refusal, as the controller decided."""
-        refusal = rejection(reason, self._body.model, self._failure, retry_after_s)
+        refusal = rejection(reason, self._call.body.model, self._failure, retry_after_s)
         self._refuse(refusal, now_s)
 
     # --- told by the client's connection ------------------------------------------------------
@@ -170,6 +132,10 @@ class Exchange:
             self._finish("cancelled", self._status or 499, now_s, reason="client_gone")
         self._driver.handle(Cancelled(self.request.id), now_s)
 
+    def cut(self) -> None:
+        """Something of ours failed: the client is told by the end of its connection."""
+        self._connection.abort()
+
     def client_ready(self) -> None:
         """The client has caught up."""
         if self.upstream is not None:
@@ -184,7 +150,7 @@ class Exchange:
         if status == 200 and self.request.stream:
             for name, value in headers:
                 if name == b"content-type" and value.lower().startswith(b"text/event-stream"):
-                    hide = not self._body.usage_asked
+                    hide = not self._call.body.usage_asked
                     self._meter = StreamMeter(self.request.endpoint, hide_usage=hide)
 
     def body_received(self, data: bytes, now_s: float) -> None:
@@ -282,7 +248,7 @@ class Exchange:
         if status == 200:
             usage = self._whole.usage()
         elif status >= 400:
-            head = self._first_lines() + JSON_LINES + retry_after_lines(self._headers)
+            head = self._call.first_lines() + JSON_LINES + retry_after_lines(self._headers)
             target = self._target
             if target is not None and target.has_not(endpoint, status, self.request.model, body):
                 status = 501
@@ -337,7 +303,7 @@ class Exchange:
 
     def _refuse(self, refusal: Refusal, now_s: float) -> None:
         outcome: Outcome = "rejected" if self._failure is None else "failed"
-        head = self._first_lines() + refusal.head()
+        head = self._call.first_lines() + refusal.head()
         body = refusal.body(self.request.endpoint)
         respond = self._connection.respond
         self._finish(
@@ -349,11 +315,8 @@ class Exchange:
         )
 
     def _head_lines(self) -> bytes:
-        lines = self._first_lines() + forwarded_lines(self._headers)
+        lines = self._call.first_lines() + forwarded_lines(self._headers)
         return lines + STREAM_LINES if self._meter is not None else lines
-
-    def _first_lines(self) -> bytes:
-        return b"%bx-request-id: req-%x\r\n" % (self._answer_head, self.request.id)
 
     def _finish(
         self,
@@ -380,7 +343,7 @@ class Exchange:
                 model=request.model,
                 endpoint=request.endpoint,
                 stream=request.stream,
-                arrived_at_utc_ns=self._arrived_at_utc_ns,
+                arrived_at_utc_ns=self._call.arrived_at_utc_ns,
                 outcome=outcome,
                 status=status,
                 replica=target.name if target is not None else None,
@@ -392,7 +355,7 @@ class Exchange:
                 cached_tokens=usage.cached_tokens,
                 output_tokens=usage.output_tokens,
                 reasoning_tokens=usage.reasoning_tokens,
-                trace_id=self._trace_id,
+                trace_id=self._call.trace_id,
                 **figures,
             ),
             then,

@@ -78,11 +78,11 @@ def rejection(
     if reason == "model_not_found":
         message = f"the model '{model}' does not exist; GET /v1/models lists those that do"
         return Refusal(404, message, param="model", code=reason)
+    if reason == "endpoint_not_supported":
+        return Refusal(501, f"no engine that serves '{model}' has this endpoint", code=reason)
     if reason == "no_replica" or failure is None:
         message = f"no replica that serves '{model}' is up"
         return Refusal(503, message, code=reason, retry_after_s=retry_after_s)
-    if reason == "endpoint_not_supported":
-        return Refusal(501, f"no engine that serves '{model}' has this endpoint", code=reason)
     kind, message = failure
     if reason == "busy":
         return Refusal(503, message, code=reason, retry_after_s=retry_after_s)

@@ -26,14 +26,12 @@ class Target:
         "own_authorization",
         "pool",
         "stream_usage",
-        "unsupported",
         "unsure",
     )
 
     def __init__(self, upstream: Upstream) -> None:
         self.name = upstream.name
         self.stream_usage = upstream.stream_usage
-        self.unsupported = frozenset(upstream.unsupported)
         self.unsure = frozenset(upstream.unsure)
         self.own_authorization = upstream.authorization is not None
         self.pool = UpstreamPool(

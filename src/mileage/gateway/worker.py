@@ -66,6 +66,7 @@ class Worker:
                 replicas=tuple(upstream.name for upstream in config.upstreams),
                 routing=config.routing,
                 breaker=config.breaker,
+                lacks={u.name: u.unsupported for u in config.upstreams if u.unsupported},
                 random=random.Random(seed),  # noqa: S311 -- routing, not secrets
             ),
             [Target(upstream) for upstream in config.upstreams],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
@@ -16,6 +17,7 @@ __all__ = ["AnswerSink", "BreakKind", "Carrier", "PooledSink", "UpstreamConnecti
 BreakKind: TypeAlias = Literal["connect", "timeout", "broken", "busy"]
 """busy: the pool is at its limit of connections; the engine was not asked."""
 
+_log = logging.getLogger(__name__)
 _HEAD_BYTES_MAX = 65_536
 _RELEASED_S = 1.0
 """For the rest of an answer that nobody waits for: the last chunk, which follows at once."""
@@ -33,6 +35,9 @@ class AnswerSink(Protocol):
 
     def answer_ended(self, data: bytes, now_s: float) -> None:
         """The answer is complete; `data` are its last body bytes (maybe none)."""
+
+    def cut(self) -> None:
+        """The sink failed inside one of these calls: whoever waits for the answer must not."""
 
     def answer_broken(self, kind: BreakKind, message: str) -> None:
         """No answer, or the rest of one, will come."""
@@ -182,8 +187,20 @@ class UpstreamConnection(asyncio.Protocol):
         elif not self._released:
             self.abort()  # bytes that nobody asked for
             return
+        sink = self.sink
+        try:
+            self._parse(data, now_s)
+        except Exception:
+            _log.exception("an answer could not be handled")
+            self.abort()
+            if sink is not None:
+                sink.cut()
+
+    def _parse(self, data: bytes, now_s: float) -> None:
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError:
+            raise  # an error of the sink's
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._broken("broken", f"malformed answer: {error}")
             return

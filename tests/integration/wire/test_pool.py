@@ -136,6 +136,30 @@ def test_an_error_at_one_timeout_does_not_end_the_others(
     assert told == [("mileage.wire.pool", "a bug of the sink's")] * 4
 
 
+@pytest.mark.parametrize("where", ["head_received", "answer_ended"])
+def test_a_sink_that_fails_is_cut_and_no_other_is_harmed(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Fails(Sink):
+        pass
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug of the sink's")
+
+    monkeypatch.setattr(Fails, where, fails)
+
+    async def main() -> None:
+        async with engine(keeps_alive) as (_, pool):
+            failing = Fails()
+            pool.send(REQUEST, failing, asyncio.get_running_loop().time())
+            await failing.ended.wait()
+            assert failing.was_cut
+            assert (await ask(pool)).body == b"ok"
+
+    asyncio.run(main())
+    assert "an answer could not be handled" in caplog.text
+
+
 def test_a_silent_engine_is_given_up() -> None:
     async def main() -> None:
         async with engine(silent, response_timeout_s=0.2) as (_, pool):

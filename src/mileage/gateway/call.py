@@ -1,0 +1,66 @@
+"""Call: one request as a client sent it, and what an engine is sent of it."""
+
+from __future__ import annotations
+
+from mileage.core.request import Request
+from mileage.gateway.bodies import Body, upstream_body
+from mileage.gateway.target import Target
+from mileage.wire.message import HttpRequest
+
+__all__ = ["Call"]
+
+_WITH_USAGE = ("chat", "completions")
+
+
+class Call:
+    """`headers` are header lines for any engine; `credentials` those with the client's own key.
+
+    The credentials go only to an engine for which no key of ours is configured. `answer_head` are
+    header lines that every answer to the client begins with.
+    """
+
+    __slots__ = (
+        "answer_head",
+        "arrived_at_utc_ns",
+        "body",
+        "credentials",
+        "headers",
+        "http",
+        "request",
+        "trace_id",
+    )
+
+    def __init__(
+        self,
+        http: HttpRequest,
+        body: Body,
+        request: Request,
+        *,
+        headers: bytes,
+        credentials: bytes,
+        answer_head: bytes,
+        arrived_at_utc_ns: int,
+        trace_id: str | None,
+    ) -> None:
+        self.http = http
+        self.body = body
+        self.request = request
+        self.headers = headers
+        self.credentials = credentials
+        self.answer_head = answer_head
+        self.arrived_at_utc_ns = arrived_at_utc_ns
+        self.trace_id = trace_id
+
+    def upstream_request(self, target: Target) -> bytes:
+        """The whole HTTP request for this replica."""
+        request = self.request
+        ask_usage = request.stream and target.stream_usage and request.endpoint in _WITH_USAGE
+        body = upstream_body(self.http.body, self.body, model=request.model, ask_usage=ask_usage)
+        headers = self.headers
+        if not target.own_authorization:
+            headers += self.credentials
+        return target.request(request.endpoint, headers, body)
+
+    def first_lines(self) -> bytes:
+        """Header lines that every answer to the client begins with, the request's id among them."""
+        return b"%bx-request-id: req-%x\r\n" % (self.answer_head, self.request.id)

@@ -1,0 +1,94 @@
+"""What an engine is sent of a call, and what a refused client is told."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mileage.core.actions import RejectReason
+from mileage.core.events import FailureKind
+from mileage.core.request import Request
+from mileage.gateway.bodies import parse_body
+from mileage.gateway.call import Call
+from mileage.gateway.config import Upstream
+from mileage.gateway.refusals import rejection
+from mileage.gateway.target import Target
+from mileage.wire.message import HttpRequest
+
+BODY = msgspec.json.encode(
+    {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+)
+
+
+def call() -> Call:
+    http = HttpRequest()
+    http.body = BODY
+    request = Request(
+        id=255,
+        tenant="t",
+        model="m",
+        endpoint="chat",
+        stream=True,
+        arrived_s=0.0,
+        prompt_tokens_estimate=1,
+    )
+    return Call(
+        http,
+        parse_body("chat", BODY),
+        request,
+        headers=b"traceparent: x\r\n",
+        credentials=b"authorization: Bearer client\r\n",
+        answer_head=b"vary: origin\r\n",
+        arrived_at_utc_ns=0,
+        trace_id=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "sent"),
+    [
+        pytest.param(None, [b"Bearer client"], id="no key of ours: the client's own"),
+        pytest.param("Bearer ours", [b"Bearer ours"], id="a key of ours: only that"),
+    ],
+)
+def test_an_engine_gets_one_key(own: str | None, sent: list[bytes]) -> None:
+    target = Target(Upstream(name="a", url="http://engine:8000/base", authorization=own))
+    head, _, body = call().upstream_request(target).partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    assert lines[0] == b"POST /base/v1/chat/completions HTTP/1.1"
+    assert b"host: engine:8000" in lines
+    assert b"traceparent: x" in lines
+    assert [line[15:] for line in lines if line.startswith(b"authorization: ")] == sent
+    assert b"content-length: %d" % len(body) in lines
+    assert msgspec.json.decode(body)["stream_options"] == {"include_usage": True}
+
+
+def test_an_engine_that_does_not_know_the_option_is_not_asked_for_usage() -> None:
+    target = Target(Upstream(name="a", url="http://engine", stream_usage=False))
+    assert call().upstream_request(target).endswith(BODY)
+
+
+def test_every_answer_begins_with_the_requests_id() -> None:
+    assert call().first_lines() == b"vary: origin\r\nx-request-id: req-ff\r\n"
+
+
+@pytest.mark.parametrize(
+    ("reason", "failure", "status", "retry"),
+    [
+        pytest.param("model_not_found", None, 404, False, id="no such model"),
+        pytest.param("endpoint_not_supported", None, 501, False, id="no such endpoint"),
+        pytest.param("no_replica", None, 503, True, id="all are down"),
+        pytest.param("busy", ("busy", "full"), 503, True, id="our own limit"),
+        pytest.param("upstream_failed", ("connect", "no"), 502, True, id="no connection"),
+        pytest.param("upstream_failed", ("timeout", "no"), 504, True, id="no answer"),
+        pytest.param("upstream_failed", ("status", "no"), 502, True, id="unavailable"),
+        pytest.param("upstream_failed", None, 503, True, id="forgotten"),
+    ],
+)
+def test_what_a_refused_client_is_told(
+    reason: RejectReason, failure: tuple[FailureKind, str] | None, status: int, retry: bool
+) -> None:
+    refusal = rejection(reason, "m", failure, 2.5)
+    assert refusal.status == status
+    assert refusal.code == reason
+    assert (b"retry-after: 3\r\n" in refusal.head()) is retry

@@ -9,6 +9,7 @@ import pytest
 from tests.support.duo import Duo
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway
+from tests.support.served import Served
 
 pytest.register_assert_rewrite("tests.support.openai_suite")
 
@@ -19,13 +20,15 @@ _LOG_CHARS_MAX = 20_000
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the log of the gateway that a failed test used."""
+    """Show the logs of the gateway and the engine that a failed test used."""
     report = yield
     if report.failed:
         for name, value in getattr(item, "funcargs", {}).items():
             gateway = getattr(value, "gateway", value)
             if isinstance(gateway, Gateway):
                 report.sections.append((f"log of {name}", gateway.log[-_LOG_CHARS_MAX:]))
+            if isinstance(value, Served):
+                report.sections.append((f"engine of {name}", value.engine_log()))
     return report
 
 

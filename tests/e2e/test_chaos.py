@@ -1,5 +1,4 @@
-"""Engines that fail and clients that leave, all at once: every client gets its own answer or an
-error, and the ledger agrees."""
+"""Engines that fail and clients that leave, all at once: to each its own answer or an error."""
 
 from __future__ import annotations
 

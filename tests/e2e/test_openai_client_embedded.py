@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.gateway import Gateway
-from tests.support.openai_suite import OpenAiSuite, Served
+from tests.support.openai_suite import OpenAiSuite
+from tests.support.served import Served
 
 CONTEXT_TOKENS = 2048
 

@@ -12,8 +12,9 @@ import openai
 import pytest
 
 from tests.support.gateway import Gateway, wait_until
-from tests.support.openai_suite import COUNT, HI, LONG_TOKENS, NO_END, OpenAiSuite, Served
+from tests.support.openai_suite import COUNT, HI, LONG_TOKENS, NO_END, OpenAiSuite
 from tests.support.raw_http import RawClient, events_of, post
+from tests.support.served import Served
 from tests.support.vllm_server import VllmServer, converted_model
 
 pytestmark = pytest.mark.heavy
@@ -37,7 +38,13 @@ def served(tmp_path_factory: pytest.TempPathFactory, vllm_python: Path) -> Itera
         VllmServer(vllm_python, model, directory, *ARGUMENTS) as vllm,
         Gateway(directory / "gateway", engines=[f"vllm={vllm.url}"]) as gateway,
     ):
-        yield Served(gateway, vllm.name, context_tokens=CONTEXT_TOKENS, timeout_s=TIMEOUT_S)
+        yield Served(
+            gateway,
+            vllm.name,
+            context_tokens=CONTEXT_TOKENS,
+            timeout_s=TIMEOUT_S,
+            engine_log=lambda: vllm.log,
+        )
 
 
 class TestVllm(OpenAiSuite):

@@ -30,7 +30,11 @@ def converted_model(python: Path) -> Path:
     gguf = resolve_model(EmbeddedConfig(), progress=lambda label, done, total: None)
     directory = Path(os.environ["MILEAGE_CACHE_DIR"]) / "vllm" / gguf.stem
     command = [str(python), str(_ROOT / "scripts" / "convert-smollm2.py"), str(gguf)]
-    subprocess.run([*command, str(directory)], check=True, timeout=CONVERT_S, capture_output=True)
+    command.append(str(directory))
+    ended = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CONVERT_S, check=False
+    )
+    assert ended.returncode == 0, ended.stdout[-_LOG_CHARS_MAX:].decode(errors="replace")
     return directory
 
 

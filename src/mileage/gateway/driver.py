@@ -24,6 +24,10 @@ __all__ = ["Cut", "Driver", "Then"]
 
 _log = logging.getLogger(__name__)
 
+_ALONE_S = 0.000_25
+"""A record that comes this long after the last is written at once: it would wait for company in
+vain, and one turn of the loop is time that a client can measure."""
+
 Then: TypeAlias = Callable[[bool], None]
 """What is done when a record is written; told whether the request may go on."""
 Cut: TypeAlias = Callable[[], None]
@@ -49,6 +53,7 @@ class Driver:
         self._request_log = request_log
         self._fail_closed = on_ledger_failure == "closed"
         self._models: set[str] = set()
+        self._flushed_s = float("-inf")
         self._records: list[bytes] = []
         self._waiting: list[tuple[Then, Cut]] = []
         self._written_total = self._dropped_total = 0
@@ -117,6 +122,7 @@ class Driver:
 
     def flush(self) -> None:
         """Write the records of this turn of the loop with one system call, then go on with each."""
+        self._flushed_s = time.monotonic()
         records, self._records = self._records, []
         waiting, self._waiting = self._waiting, []
         if not records:
@@ -145,7 +151,11 @@ class Driver:
     def _record(self, record: bytes, then: Then, cut: Cut) -> None:
         self._records.append(record)
         self._waiting.append((then, cut))
-        if len(self._records) == 1:
+        if len(self._records) > 1:
+            return
+        if time.monotonic() - self._flushed_s > _ALONE_S:
+            self.flush()
+        else:
             # At the end of this turn: all that the sockets brought with it is written at once.
             asyncio.get_running_loop().call_soon(self.flush)
 

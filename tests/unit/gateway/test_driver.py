@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal
@@ -90,7 +91,7 @@ def in_loop(scenario: Callable[[], None]) -> None:
     asyncio.run(main())
 
 
-def test_what_one_turn_records_is_written_at_once_and_then_gone_on_with() -> None:
+def test_a_record_that_comes_alone_is_written_at_once_and_a_crowd_together() -> None:
     log = MemoryLog()
     done: list[tuple[str, bool, int]] = []
 
@@ -99,15 +100,17 @@ def test_what_one_turn_records_is_written_at_once_and_then_gone_on_with() -> Non
 
     def scenario() -> None:
         made = driver(log)
-        made.record_intent(request(1), 0, lambda ok: note("sent", ok), never)
-        made.finish(timeline(2), lambda ok: note("answered", ok), never)
-        made.finish(timeline(3), ignore, never)
-        assert not log.batches
-        assert not done
+        made.record_intent(request(1), 0, lambda ok: note("alone", ok), never)
+        assert done == [("alone", True, 1)]
+        made._flushed_s = time.monotonic() + 60  # however slow this machine is
+        made.record_intent(request(2), 0, lambda ok: note("sent", ok), never)
+        made.finish(timeline(3), lambda ok: note("answered", ok), never)
+        made.finish(timeline(4), ignore, never)
+        assert len(log.batches) == len(done) == 1
 
     in_loop(scenario)
-    assert log.batches == [[b"intent 1", b"finish 2", b"finish 3"]]
-    assert done == [("sent", True, 1), ("answered", True, 1)]
+    assert log.batches == [[b"intent 1"], [b"intent 2", b"finish 3", b"finish 4"]]
+    assert done[1:] == [("sent", True, 2), ("answered", True, 2)]
 
 
 @pytest.mark.parametrize("error", [None, OSError("disk"), ValueError("bug")])

@@ -53,7 +53,7 @@ class Driver:
         self._request_log = request_log
         self._fail_closed = on_ledger_failure == "closed"
         self._models: set[str] = set()
-        self._flushed_s = float("-inf")
+        self._recorded_s = float("-inf")
         self._records: list[bytes] = []
         self._waiting: list[tuple[Then, Cut]] = []
         self._written_total = self._dropped_total = 0
@@ -122,7 +122,6 @@ class Driver:
 
     def flush(self) -> None:
         """Write the records of this turn of the loop with one system call, then go on with each."""
-        self._flushed_s = time.monotonic()
         records, self._records = self._records, []
         waiting, self._waiting = self._waiting, []
         if not records:
@@ -151,9 +150,12 @@ class Driver:
     def _record(self, record: bytes, then: Then, cut: Cut) -> None:
         self._records.append(record)
         self._waiting.append((then, cut))
+        now_s = time.monotonic()
+        alone = now_s - self._recorded_s > _ALONE_S
+        self._recorded_s = now_s
         if len(self._records) > 1:
             return
-        if time.monotonic() - self._flushed_s > _ALONE_S:
+        if alone:
             self.flush()
         else:
             # At the end of this turn: all that the sockets brought with it is written at once.

@@ -102,7 +102,7 @@ def test_a_record_that_comes_alone_is_written_at_once_and_a_crowd_together() -> 
         made = driver(log)
         made.record_intent(request(1), 0, lambda ok: note("alone", ok), never)
         assert done == [("alone", True, 1)]
-        made._flushed_s = time.monotonic() + 60  # however slow this machine is
+        made._recorded_s = time.monotonic() + 60  # however slow this machine is
         made.record_intent(request(2), 0, lambda ok: note("sent", ok), never)
         made.finish(timeline(3), lambda ok: note("answered", ok), never)
         made.finish(timeline(4), ignore, never)

@@ -126,7 +126,7 @@ def _serve(config: Config, *, log_level: str, as_json: bool) -> None:
     if not config.engines:
         with Steps(console) as steps:
             model_path = resolve_model(config.embedded, progress=steps)
-        console.print(f"model    {config.embedded.model}  [dim]{model_path}[/dim]")
+        console.print(f"model    {config.embedded.model}  [dim]{model_path}[/dim]", soft_wrap=True)
     else:
         console.print(f"engines  {', '.join(engine.replica for engine in config.engines)}")
 

@@ -66,16 +66,34 @@ class _Family:
         return (OTHER,) * len(self.labels)
 
 
-class Counter(_Family):
-    """A total that only grows."""
+class _Numbers(_Family):
+    """A family of one number per series."""
 
     __slots__ = ("values",)
+    kind: Literal["counter", "gauge"]
 
     def __init__(
         self, name: str, help: str, labels: tuple[str, ...] = (), *, series_max: int = 1000
     ) -> None:
         super().__init__(name, help, labels, series_max=series_max)
         self.values: dict[tuple[str, ...], float] = {}
+
+    def snapshot(self) -> FamilySnapshot:
+        """The values now."""
+        return FamilySnapshot(
+            name=self.name,
+            kind=self.kind,
+            help=self.help,
+            labels=self.labels,
+            numbers=dict(self.values),
+        )
+
+
+class Counter(_Numbers):
+    """A total that only grows."""
+
+    __slots__ = ()
+    kind = "counter"
 
     def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
         """Add to the series of these label values (in the order of `labels`)."""
@@ -87,43 +105,18 @@ class Counter(_Family):
             labels = self._overflow()
         values[labels] = values.get(labels, 0) + amount
 
-    def snapshot(self) -> FamilySnapshot:
-        """The values now."""
-        return FamilySnapshot(
-            name=self.name,
-            kind="counter",
-            help=self.help,
-            labels=self.labels,
-            numbers=dict(self.values),
-        )
 
-
-class Gauge(_Family):
+class Gauge(_Numbers):
     """A value that goes up and down; merged over processes by adding."""
 
-    __slots__ = ("values",)
-
-    def __init__(
-        self, name: str, help: str, labels: tuple[str, ...] = (), *, series_max: int = 1000
-    ) -> None:
-        super().__init__(name, help, labels, series_max=series_max)
-        self.values: dict[tuple[str, ...], float] = {}
+    __slots__ = ()
+    kind = "gauge"
 
     def set(self, value: float, labels: tuple[str, ...] = ()) -> None:
         """Set the series of these label values."""
         if labels not in self.values and len(self.values) >= self.series_max:
             labels = self._overflow()
         self.values[labels] = value
-
-    def snapshot(self) -> FamilySnapshot:
-        """The values now."""
-        return FamilySnapshot(
-            name=self.name,
-            kind="gauge",
-            help=self.help,
-            labels=self.labels,
-            numbers=dict(self.values),
-        )
 
 
 class Histogram(_Family):

@@ -34,10 +34,10 @@ def test_a_histogram_counts_up_to_and_with_each_bound() -> None:
     for value in (0.5, 1.0, 1.5, 2.0, 2.5):
         histogram.observe(value)
     histogram.observe(0.0, count=3)
-    (value,) = histogram.values.values()
-    assert value.counts == [5, 2, 1]
-    assert value.count == 8
-    assert value.sum == pytest.approx(7.5)
+    (counted,) = histogram.values.values()
+    assert counted.counts == [5, 2, 1]
+    assert counted.count == 8
+    assert counted.sum == pytest.approx(7.5)
 
 
 def test_a_histogram_past_its_bound_of_series_loses_nothing() -> None:

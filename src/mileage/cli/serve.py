@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import signal
 import sys
@@ -156,20 +155,13 @@ async def _run(
 def check_exposure(config: Config) -> None:
     """Refuse to serve other machines without keys, unless told so."""
     server = config.server
-    if config.key_hashes or server.allow_no_keys or _is_loopback(server.host):
+    if config.key_hashes or server.allow_no_keys or server.loopback:
         return
     raise ConfigError(
         "server.host",
         server.host,
         "a loopback address, or tenants with keys (mileage keys create), or allow_no_keys = true",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _dashboard(config: Config, listening: Listening) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 import msgspec
 
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
+from mileage.gateway.loopback import is_loopback
 
 __all__ = ["AdminConfig", "check_token"]
 
@@ -82,12 +82,7 @@ class AdminConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def is_loopback(self) -> bool:
         """Only this machine reaches the address. A name other than localhost counts as remote."""
-        if self.host.lower() == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 def check_token(key: str, token: str) -> str:

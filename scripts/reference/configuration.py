@@ -76,11 +76,28 @@ def sections(root: type[msgspec.Struct]) -> list[Section]:
         elif found is None:
             plain.append(_key(field, meaning))
         else:
-            header, struct = found
-            text = " ".join(filter(None, [_paragraphs(struct), meaning]))
-            nested.append(Section(header.format(field.encode_name), text, _keys(struct)))
+            nested += _section(field.encode_name, meaning, *found)
     top = [Section("", "", plain)] if plain else []
     return top + nested
+
+
+def _section(
+    path: str, meaning: str, header: str, struct: type[msgspec.Struct]
+) -> Iterator[Section]:
+    """A struct's section, then those of the structs in it."""
+    documented = _field_docs(struct)
+    keys: list[Key] = []
+    below: list[Section] = []
+    for field in _fields(struct):
+        said = documented.get(field.name, "")
+        found = _struct_in(field.type)
+        if found is None:
+            keys.append(_key(field, said))
+        else:
+            inside = header.strip("[]").format(path)
+            below += _section(f"{inside}.{field.encode_name}", said, *found)
+    yield Section(header.format(path), " ".join(filter(None, [_paragraphs(struct), meaning])), keys)
+    yield from below
 
 
 def _struct_in(type_: msgspec.inspect.Type) -> tuple[str, type[msgspec.Struct]] | None:
@@ -99,11 +116,6 @@ def _fields(struct: type[msgspec.Struct]) -> Iterator[msgspec.inspect.Field]:
     info = msgspec.inspect.type_info(struct)
     assert isinstance(info, msgspec.inspect.StructType)
     yield from info.fields
-
-
-def _keys(struct: type[msgspec.Struct]) -> list[Key]:
-    documented = _field_docs(struct)
-    return [_key(field, documented.get(field.name, "")) for field in _fields(struct)]
 
 
 def _key(field: msgspec.inspect.Field, meaning: str) -> Key:
@@ -146,7 +158,7 @@ def _type_name(type_: msgspec.inspect.Type) -> str:
 def _paragraphs(struct: type[msgspec.Struct]) -> str:
     """The struct's docstring, without its first words `Section [x]:` that only repeat the title."""
     text = inspect.cleandoc(struct.__doc__ or "")
-    if text.startswith(("Section ", "One `[[")):
+    if text.startswith(("Section ", "One `[[", "`[")):
         text = text.partition(": ")[2]
         first = text.partition(" ")[0]
         if "." not in first:  # not the name of a program

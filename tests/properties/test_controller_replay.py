@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Action, Dispatch, Reject, WakeAt
 from mileage.core.events import (
@@ -47,8 +48,10 @@ KINDS: tuple[FailureKind, ...] = ("connect", "timeout", "broken", "status", "bus
 def new_controller(seed: int) -> Controller:
     return Controller(
         NAMES,
-        routing=RoutingConfig(attempts_max=ATTEMPTS_MAX),
-        breaker=BreakerConfig(failures_max=2, open_s=1.0, open_max_s=4.0),
+        config=ControlConfig(
+            routing=RoutingConfig(attempts_max=ATTEMPTS_MAX),
+            breaker=BreakerConfig(failures_max=2, open_s=1.0, open_max_s=4.0),
+        ),
         random=Random(seed),
         lacks=LACKS,
         in_flight_max=IN_FLIGHT_MAX,

@@ -8,12 +8,12 @@ from random import Random
 import hypothesis.strategies as st
 from hypothesis import given
 
+from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Action, Dispatch, Reject
 from mileage.core.events import Arrived, Event, Failed, FailureKind, Finished, ReplicaUp
 from mileage.core.request import Endpoint, Request
 from mileage.policy.breaker import BreakerConfig
-from mileage.policy.routing import RoutingConfig
 
 NAMES = ("a", "b", "c", "d", "e")
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "embeddings", "responses")
@@ -32,8 +32,7 @@ requests = st.lists(
 def fleet(names: Sequence[str], seed: int, lacks: dict[str, set[Endpoint]]) -> Controller:
     controller = Controller(
         names,
-        routing=RoutingConfig(),
-        breaker=BreakerConfig(failures_max=3),
+        config=ControlConfig(breaker=BreakerConfig(failures_max=3)),
         random=Random(seed),
         lacks=lacks,
     )

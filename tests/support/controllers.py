@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
+from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Action, Dispatch
 from mileage.core.events import (
@@ -27,14 +29,20 @@ def controller(
     known: Sequence[str] = ("a", "b", "c"),
     failures_max: int = 2,
     attempts_max: int = 3,
-    **options: Any,
+    lacks: Mapping[str, Any] = MappingProxyType({}),
+    in_flight_max: int = 100_000,
+    **sections: Any,
 ) -> Controller:
     made = Controller(
         known,
-        routing=RoutingConfig(attempts_max=attempts_max),
-        breaker=BreakerConfig(failures_max=failures_max, open_s=1.0, open_max_s=4.0),
+        config=ControlConfig(
+            routing=RoutingConfig(attempts_max=attempts_max),
+            breaker=BreakerConfig(failures_max=failures_max, open_s=1.0, open_max_s=4.0),
+            **sections,
+        ),
         random=Random(1),
-        **options,
+        lacks=lacks,
+        in_flight_max=in_flight_max,
     )
     for name in up:
         assert made.handle(ReplicaUp(name, ("llama",)), 0.0) == ()

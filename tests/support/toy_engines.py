@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
+from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Dispatch
 from mileage.core.events import Arrived, Finished, ReplicaUp
 from mileage.core.request import Request
-from mileage.policy.breaker import BreakerConfig
 from mileage.policy.load import work_of
 from mileage.policy.routing import RoutingConfig
 
@@ -142,8 +142,7 @@ class Mileage:
     def __init__(self, engines: int, *, affinity: bool = True, seed: int = 7) -> None:
         self.controller = Controller(
             [str(e) for e in range(engines)],
-            routing=RoutingConfig(affinity=affinity),
-            breaker=BreakerConfig(),
+            config=ControlConfig(routing=RoutingConfig(affinity=affinity)),
             random=Random(seed),
         )
         for engine in range(engines):

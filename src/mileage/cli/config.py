@@ -10,12 +10,16 @@ from typing import Any
 
 import msgspec
 
+from mileage.control.config import ControlConfig, CostsConfig, GovernorConfig
 from mileage.core.errors import ConfigError
+from mileage.core.slo import SloConfig
 from mileage.engines.config import EmbeddedConfig, EngineConfig
 from mileage.gateway.admin.config import AdminConfig
-from mileage.gateway.config import ServerConfig, TenantConfig
+from mileage.gateway.config import JournalConfig, ServerConfig, TenantConfig
 from mileage.policy.breaker import BreakerConfig
+from mileage.policy.merging import MergingConfig
 from mileage.policy.routing import RoutingConfig
+from mileage.policy.tenants import TenantLimits
 from mileage.storage.config import LedgerConfig
 
 __all__ = ["Config", "ledger_directory", "load_config", "state_directory"]
@@ -34,6 +38,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tenants: dict[str, TenantConfig] = {}
     routing: RoutingConfig = RoutingConfig()
     breaker: BreakerConfig = BreakerConfig()
+    governor: GovernorConfig = GovernorConfig()
+    slo: SloConfig = SloConfig()
+    merging: MergingConfig = MergingConfig()
+    costs: CostsConfig = CostsConfig()
+    journal: JournalConfig = JournalConfig()
     ledger: LedgerConfig = LedgerConfig()
 
     def __post_init__(self) -> None:
@@ -46,6 +55,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for alias, model in self.aliases.items():
             if model in self.aliases:
                 raise ConfigError(f"aliases.{alias}", model, "a model, not another alias")
+        self.control()
+
+    def control(self) -> ControlConfig:
+        """What the controllers are told; raises ConfigError for parts that do not fit together."""
+        limits = TenantLimits.__struct_fields__
+        return ControlConfig(
+            routing=self.routing,
+            breaker=self.breaker,
+            governor=self.governor,
+            slo=self.slo,
+            merging=self.merging,
+            costs=self.costs,
+            tenants={
+                name: TenantLimits(**{field: getattr(tenant, field) for field in limits})
+                for name, tenant in self.tenants.items()
+            },
+            replica_gpus={engine.replica: engine.gpus for engine in self.engines},
+        )
 
     @property
     def key_hashes(self) -> dict[str, str]:

@@ -296,8 +296,8 @@ class Host(FleetState):
             upstreams=tuple(msgspec.convert(e, Upstream, from_attributes=True) for e in engines),
             aliases=config.aliases,
             key_hashes=config.key_hashes,
-            routing=config.routing,
-            breaker=config.breaker,
+            control=config.control(),
+            journal=config.journal,
             on_ledger_failure=config.ledger.on_failure,
         )
 

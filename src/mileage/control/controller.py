@@ -8,6 +8,7 @@ from random import Random
 
 import msgspec
 
+from mileage.control.config import ControlConfig
 from mileage.control.replicas import Replica, Replicas, ReplicaState, Route, Takers
 from mileage.core.actions import Action, Dispatch, Reject, RejectReason, WakeAt
 from mileage.core.bounds import require_at_least
@@ -24,9 +25,8 @@ from mileage.core.events import (
     Woke,
 )
 from mileage.core.request import Endpoint, Request
-from mileage.policy.breaker import BreakerConfig
 from mileage.policy.load import work_of
-from mileage.policy.routing import Candidates, Router, RoutingConfig
+from mileage.policy.routing import Candidates, Router
 
 __all__ = ["Controller"]
 
@@ -74,14 +74,14 @@ class Controller:
         self,
         replicas: Iterable[str],
         *,
-        routing: RoutingConfig,
-        breaker: BreakerConfig,
+        config: ControlConfig,
         random: Random,
         lacks: Mapping[str, Collection[Endpoint]] = _LACKS_NOTHING,
         in_flight_max: int = 100_000,
     ) -> None:
         require_at_least("in_flight_max", in_flight_max, 1)
-        self._replicas = Replicas(replicas, routing, breaker, lacks)
+        routing = config.routing
+        self._replicas = Replicas(replicas, routing, config.breaker, lacks)
         self._routes = self._replicas.routes
         self._router = Router(routing, random)
         self._flights: dict[int, _Flight] = {}
@@ -115,7 +115,8 @@ class Controller:
             return self._cancelled(event.request_id, now_s)
         if isinstance(event, Woke):
             return self._woke(now_s)
-        self._replica_event(event, now_s)
+        if isinstance(event, Observed | ReplicaUp | ReplicaDown):
+            self._replica_event(event, now_s)
         return _NOTHING
 
     def _arrived(self, request: Request, now_s: float) -> Sequence[Action]:

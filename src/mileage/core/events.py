@@ -11,7 +11,10 @@ from mileage.core.request import Request
 
 __all__ = [
     "Arrived",
+    "BudgetGranted",
+    "BudgetRecalled",
     "Cancelled",
+    "ConfigChanged",
     "Event",
     "Failed",
     "FailureKind",
@@ -20,6 +23,7 @@ __all__ = [
     "Observed",
     "ReplicaDown",
     "ReplicaUp",
+    "ShareChanged",
     "Woke",
 ]
 
@@ -46,12 +50,17 @@ class FirstToken(msgspec.Struct, frozen=True, tag="first_token", gc=False):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished", gc=False):
-    """The engine's answer is complete. Token counts are None where the engine gave none."""
+    """The engine's answer is complete. Token counts are None where the engine gave none.
+
+    `itl_p99_s` and `itl_mean_s` are of the gaps between the stream's own token events.
+    """
 
     request_id: int
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
+    itl_p99_s: float | None = None
+    itl_mean_s: float | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed", gc=False):
@@ -64,7 +73,11 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", gc=False):
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag="cancelled", gc=False):
-    """The client left before its answer was complete. Says nothing about any replica."""
+    """The client left before its answer was complete. Says nothing about any replica.
+
+    Of requests that share a generation each one that leaves is told; the generation goes on, under
+    its leader's id, until the last one has left.
+    """
 
     request_id: int
 
@@ -93,6 +106,56 @@ class Woke(msgspec.Struct, frozen=True, tag="woke", gc=False):
     """The time that a WakeAt asked for has come."""
 
 
+class ConfigChanged(msgspec.Struct, frozen=True, tag="config_changed", gc=False):
+    """Decide by `settings` from now on: the controller's configuration as one JSON document.
+
+    Requests that were taken on before keep what they were promised.
+    """
+
+    version: int
+    settings: str
+
+
+class ShareChanged(msgspec.Struct, frozen=True, tag="share_changed", gc=False):
+    """This controller is one of several before the same replicas: `ratio` (above 0, at most 1) of
+    every limit that is meant for all of them together is its own."""
+
+    ratio: float
+
+
+class BudgetGranted(msgspec.Struct, frozen=True, tag="budget_granted", gc=False):
+    """`amount` more of the account may be spent in this window. 0: there is no more, and what is
+    missing was granted to nobody else either; the window ends in `renews_s` seconds.
+
+    A new `window` voids what was granted before. Amounts are whole numbers of the account's unit:
+    tokens, nano-USD or GPU-nanoseconds.
+    """
+
+    account: str
+    window: int
+    amount: int
+    renews_s: float
+
+
+class BudgetRecalled(msgspec.Struct, frozen=True, tag="budget_recalled", gc=False):
+    """Others need the account: give back what is granted and not reserved."""
+
+    account: str
+    window: int
+
+
 Event: TypeAlias = (
-    Arrived | FirstToken | Finished | Failed | Cancelled | Observed | ReplicaUp | ReplicaDown | Woke
+    Arrived
+    | FirstToken
+    | Finished
+    | Failed
+    | Cancelled
+    | Observed
+    | ReplicaUp
+    | ReplicaDown
+    | Woke
+    | ConfigChanged
+    | ShareChanged
+    | BudgetGranted
+    | BudgetRecalled
 )

@@ -14,6 +14,9 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     differences and treats a decrease as a restart. `observed_s` is on the monotonic clock that the
     policies' `now_s` comes from. `prefix_cache_hit_ratio` is the engine's own figure, over a period
     of its choice, for engines that do not count: where the two totals are known, use those.
+    `compute_busy_ratio` is how much of the hardware's compute is in use: SM_ACTIVE of DCGM (mean
+    over the replica's GPUs), or the engine process's share of its CPU cores; never the GPU_UTIL of
+    NVML, which is 1 as soon as any kernel runs.
     """
 
     replica: str
@@ -29,6 +32,7 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     preemptions_total: float | None = None
     prompt_tokens_total: float | None = None
     output_tokens_total: float | None = None
+    compute_busy_ratio: float | None = None
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the observation; never negative, also when clocks disagree slightly."""

@@ -6,17 +6,24 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Endpoint", "Request"]
+__all__ = ["Endpoint", "Modality", "Priority", "Request"]
 
 Endpoint = Literal["chat", "completions", "embeddings", "responses", "messages"]
+Priority = Literal["high", "normal", "low"]
+Modality = Literal["text", "image", "audio"]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One inference request, as it arrived; holds no prompt text.
 
     `prompt_tokens_estimate` comes from the body's size (the engine's own count arrives with its
-    usage); `prefix_key` is a hash of tenant, model and the head of the prompt, equal for prompts
-    that can share a prefix cache, None where there is no text to hash.
+    usage) and counts text only; `prompt_tokens_max` is an upper bound of it, None where unknown.
+    `image_patches` and `audio_frames` are what the media in the prompt add, in the units of
+    `mileage.policy.modality`. `prefix_key` is a hash of tenant, model and the head of the prompt,
+    equal for prompts that can share a prefix cache, None where there is no text to hash.
+
+    Requests with the same `merge_key` may share one generation; those with the same `batch_key` may
+    go upstream as one call, in which this one has `batch_items` items. None: it shares nothing.
     """
 
     id: int
@@ -28,3 +35,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens_estimate: int
     output_tokens_max: int | None = None
     prefix_key: int | None = None
+    prompt_tokens_max: int | None = None
+    priority: Priority | None = None
+    """What the client asked for; None: its tenant's. A client cannot ask for more than that."""
+    choices: int = 1
+    """Answers to generate for the one prompt (`n`)."""
+    image_patches: int = 0
+    audio_frames: int = 0
+    merge_key: str | None = None
+    batch_key: str | None = None
+    batch_items: int = 1

@@ -46,6 +46,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A health check without an answer by then has failed."""
     scrape_interval_s: float = 1.0
     """Between two readings of its metrics."""
+    gpus: float = 1.0
+    """GPUs of this engine, for budgets and costs; a fraction where several engines share one."""
     connections_max: int = 4096
     """Connections to it; with several workers each has an equal share."""
     connect_timeout_s: float = 5.0
@@ -85,6 +87,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ):
             require_positive(f"engines.{key}", getattr(self, key))
         require_at_least("engines.connections_max", self.connections_max, 1)
+        require_positive("engines.gpus", self.gpus, "GPUs")
 
     @property
     def replica(self) -> str:

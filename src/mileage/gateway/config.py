@@ -7,14 +7,14 @@ from typing import Literal
 
 import msgspec
 
+from mileage.control.config import ControlConfig
 from mileage.core.bounds import require_positive, require_range
 from mileage.core.errors import ConfigError
 from mileage.core.request import Endpoint
 from mileage.gateway.loopback import is_loopback
-from mileage.policy.breaker import BreakerConfig
-from mileage.policy.routing import RoutingConfig
+from mileage.policy.tenants import TenantLimits
 
-__all__ = ["GatewayConfig", "ServerConfig", "TenantConfig", "Upstream"]
+__all__ = ["GatewayConfig", "JournalConfig", "ServerConfig", "TenantConfig", "Upstream"]
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,13 +93,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError("server.tls_key", self.tls_key, "tls_cert and tls_key together")
 
 
-class TenantConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Section `[tenants.NAME]`: who may call. Keys are stored as SHA-256 only."""
+class TenantConfig(TenantLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Section `[tenants.NAME]`: who may call, and how much. Keys are stored as SHA-256 only."""
 
     key_hashes: tuple[str, ...] = ()
     """Hashes that `mileage keys create` prints; several keys may be valid at once."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for value in self.key_hashes:
             if not re.fullmatch(r"sha256:[0-9a-f]{64}", value):
                 raise ConfigError(
@@ -127,6 +128,23 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """From the request sent to the first byte of the answer, and between its later bytes."""
 
 
+class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Section `[journal]`: what the controller saw and did, for `mileage replay`."""
+
+    enabled: bool = True
+    """Keep a journal. It holds no prompts and no keys."""
+    directory: str | None = None
+    """Where; default: `journal` in the state directory."""
+    segment_bytes_max: int = 16 * 1024 * 1024
+    """Size of one file; each can be replayed by itself."""
+    bytes_max: int = 256 * 1024 * 1024
+    """Size of all files of one worker; the oldest are removed."""
+
+    def __post_init__(self) -> None:
+        require_range("journal.segment_bytes_max", self.segment_bytes_max, 65_536, 1 << 32)
+        require_range("journal.bytes_max", self.bytes_max, 2 * self.segment_bytes_max, 1 << 40)
+
+
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All that a worker needs. `key_hashes`: lower-case SHA-256 hex digest -> tenant."""
 
@@ -134,8 +152,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: tuple[Upstream, ...] = ()
     aliases: dict[str, str] = {}
     key_hashes: dict[str, str] = {}
-    routing: RoutingConfig = RoutingConfig()
-    breaker: BreakerConfig = BreakerConfig()
+    control: ControlConfig = ControlConfig()
+    journal: JournalConfig = JournalConfig()
     on_ledger_failure: Literal["open", "closed"] = "open"
 
     def worker_share(self) -> GatewayConfig:

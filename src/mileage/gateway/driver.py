@@ -96,7 +96,7 @@ class Driver:
             elif type(action) is Reject:
                 exchange = self.exchanges.get(action.request_id)
                 if exchange is not None:
-                    exchange.reject(action.reason, action.retry_after_s, now_s)
+                    exchange.reject(action, now_s)
             elif type(action) is WakeAt:
                 self._wake_at(action.at_s)
 

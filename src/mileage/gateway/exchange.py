@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mileage.core.actions import RejectReason
+from mileage.core.actions import Reject
 from mileage.core.events import Cancelled, Failed, FailureKind, FirstToken
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.gateway.answer_head import (
@@ -111,10 +111,9 @@ class Exchange:
         self._meter = None
         target.pool.send(self._call.upstream_request(target), self, now_s)
 
-    def reject(self, reason: RejectReason, retry_after_s: float | None, now_s: float) -> None:
+    def reject(self, action: Reject, now_s: float) -> None:
         """Answer with a refusal, as the controller decided."""
-        refusal = rejection(reason, self._call.body.model, self._failure, retry_after_s)
-        self._refuse(refusal, now_s)
+        self._refuse(rejection(action, self._call.body.model, self._failure), now_s)
 
     # --- told by the client's connection ------------------------------------------------------
 

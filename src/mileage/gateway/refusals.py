@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from mileage.core.actions import RejectReason
+from mileage.core.actions import Reject, RejectReason
 from mileage.core.events import FailureKind
 from mileage.core.request import Endpoint
 from mileage.gateway.answer_head import JSON_LINES
@@ -35,6 +35,13 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+
+_TENANT_LIMITS: dict[RejectReason, str] = {
+    "rate_limited": "rate_limit_exceeded",
+    "concurrency_limited": "concurrency_limit_exceeded",
+    "budget_exhausted": "insufficient_quota",
+}
+"""The reasons that are about one tenant, and the codes that clients know them by."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -68,18 +75,20 @@ class Refusal(Exception):  # noqa: N818 -- an answer to the client, not an error
         )
 
 
-def rejection(
-    reason: RejectReason,
-    model: str,
-    failure: tuple[FailureKind, str] | None,
-    retry_after_s: float | None,
-) -> Refusal:
+def rejection(action: Reject, model: str, failure: tuple[FailureKind, str] | None) -> Refusal:
     """What the client is told of the controller's Reject; `failure` is that of the last attempt."""
+    reason, retry_after_s = action.reason, action.retry_after_s
     if reason == "model_not_found":
         message = f"the model '{model}' does not exist; GET /v1/models lists those that do"
         return Refusal(404, message, param="model", code=reason)
     if reason == "endpoint_not_supported":
         return Refusal(501, f"no engine that serves '{model}' has this endpoint", code=reason)
+    if reason in _TENANT_LIMITS:
+        message = action.detail or f"the tenant's limit is reached ({reason})"
+        return Refusal(429, message, code=_TENANT_LIMITS[reason], retry_after_s=retry_after_s)
+    if reason in ("queue_full", "deadline"):
+        message = action.detail or f"'{model}' has more requests than it can serve in time"
+        return Refusal(503, message, code=reason, retry_after_s=retry_after_s)
     if reason == "no_replica" or failure is None:
         message = f"no replica that serves '{model}' is up"
         return Refusal(503, message, code=reason, retry_after_s=retry_after_s)

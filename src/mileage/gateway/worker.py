@@ -64,8 +64,7 @@ class Worker:
         self._driver = Driver(
             Controller(
                 replicas=tuple(upstream.name for upstream in config.upstreams),
-                routing=config.routing,
-                breaker=config.breaker,
+                config=config.control,
                 lacks={u.name: u.unsupported for u in config.upstreams if u.unsupported},
                 random=random.Random(seed),  # noqa: S311 -- routing, not secrets
             ),

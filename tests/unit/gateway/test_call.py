@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mileage.core.actions import RejectReason
+from mileage.core.actions import Reject, RejectReason
 from mileage.core.events import FailureKind
 from mileage.core.request import Request
 from mileage.gateway.bodies import parse_body
@@ -88,7 +88,7 @@ def test_every_answer_begins_with_the_requests_id() -> None:
 def test_what_a_refused_client_is_told(
     reason: RejectReason, failure: tuple[FailureKind, str] | None, status: int, retry: bool
 ) -> None:
-    refusal = rejection(reason, "m", failure, 2.5)
+    refusal = rejection(Reject(1, reason, 2.5), "m", failure)
     assert refusal.status == status
     assert refusal.code == reason
     assert (b"retry-after: 3\r\n" in refusal.head()) is retry

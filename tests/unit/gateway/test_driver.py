@@ -10,14 +10,13 @@ from typing import Literal
 
 import pytest
 
+from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.events import ReplicaUp
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.driver import Driver
 from mileage.gateway.metrics import GatewayMetrics
-from mileage.policy.breaker import BreakerConfig
-from mileage.policy.routing import RoutingConfig
 
 
 class MemoryLog:
@@ -44,9 +43,7 @@ class MemoryLog:
 
 
 def driver(log: MemoryLog, on_failure: Literal["open", "closed"] = "open") -> Driver:
-    controller = Controller(
-        ("a",), routing=RoutingConfig(), breaker=BreakerConfig(), random=Random(1)
-    )
+    controller = Controller(("a",), config=ControlConfig(), random=Random(1))
     return Driver(controller, [], log, GatewayMetrics(), on_ledger_failure=on_failure)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import os
 import select
 import socket
 import time
@@ -14,11 +12,9 @@ from dataclasses import dataclass, field
 from benchmarks.support.judges import Judge
 from benchmarks.support.payloads import NumberedRequest
 from benchmarks.support.response import BadResponseError, ResponseReader
+from benchmarks.support.timer import Timer
 
 __all__ = ["OpenLoopResult", "run_open_loop"]
-
-_CLOCK_MONOTONIC = 1
-_TFD_TIMER_ABSTIME = 1
 
 
 @dataclass(slots=True)
@@ -39,32 +35,6 @@ class OpenLoopResult:
         """Count an error; the first one is kept to be shown."""
         self.errors += 1
         self.first_error = self.first_error or text
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (
-        ("interval_s", ctypes.c_long),
-        ("interval_ns", ctypes.c_long),
-        ("value_s", ctypes.c_long),
-        ("value_ns", ctypes.c_long),
-    )
-
-
-def _ticking_fd(first_ns: int, period_ns: int) -> int:
-    """A descriptor that is readable at `first_ns` and every period after it, to the microsecond.
-
-    The timeouts of epoll come in whole milliseconds, which is the whole of the period here; the
-    standard library has timerfd from Python 3.13 on only.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), "timerfd_create")
-    spec = _Itimerspec(*divmod(period_ns, 10**9), *divmod(first_ns, 10**9))
-    if libc.timerfd_settime(fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None) != 0:
-        os.close(fd)
-        raise OSError(ctypes.get_errno(), "timerfd_settime")
-    return fd
 
 
 class _Client:
@@ -156,23 +126,24 @@ def run_open_loop(
     gc.disable()  # a collection would delay the requests that are due meanwhile
     due_ns = time.monotonic_ns() + 50_000_000
     deadline_ns = due_ns + int((duration_s + drain_s) * 1e9)
-    ticker = _ticking_fd(due_ns, period_ns)
+    ticker = Timer()
     try:
+        ticker.arm(due_ns, period_ns)
         with select.epoll() as poll:
             poll.register(ticker, select.EPOLLIN)
             for fd in run.clients:
                 poll.register(fd, select.EPOLLIN)
             while run.open and time.monotonic_ns() < deadline_ns:
                 for fd, _ in poll.poll(1.0):
-                    if fd == ticker:
-                        os.read(ticker, 8)
+                    if fd == ticker.fileno():
+                        ticker.rest()
                         due_ns = run.tick(due_ns, time.monotonic_ns())
                     else:
                         run.read(fd)
     except (OSError, BadResponseError) as error:
         run.result.complain(str(error))
     finally:
-        os.close(ticker)
+        ticker.close()
         for client in run.clients.values():
             client.socket.close()
         if collecting:

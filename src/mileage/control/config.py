@@ -10,6 +10,13 @@ from mileage.core.bounds import require_at_least, require_positive, require_rang
 from mileage.core.errors import ConfigError
 from mileage.core.slo import SloConfig
 from mileage.policy.breaker import BreakerConfig
+from mileage.policy.limits.aimd import AimdConfig
+from mileage.policy.limits.mixture import MixtureConfig
+from mileage.policy.limits.model import ModelConfig
+from mileage.policy.limits.static import StaticConfig
+from mileage.policy.limits.tail_memory import TailMemoryConfig
+from mileage.policy.limits.utilisation import UtilisationConfig
+from mileage.policy.limits.volatility import VolatilityConfig
 from mileage.policy.merging import MergingConfig
 from mileage.policy.routing import RoutingConfig
 from mileage.policy.tenants import TenantLimits
@@ -52,6 +59,13 @@ class GovernorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     fair_slack_s: float = 0.5
     """Deadlines decide the order among tenants as long as none is ahead of its share by more than
     this much engine time."""
+    static: StaticConfig = StaticConfig()
+    aimd: AimdConfig = AimdConfig()
+    volatility: VolatilityConfig = VolatilityConfig()
+    utilisation: UtilisationConfig = UtilisationConfig()
+    tail_memory: TailMemoryConfig = TailMemoryConfig()
+    mixture: MixtureConfig = MixtureConfig()
+    model: ModelConfig = ModelConfig()
 
     def __post_init__(self) -> None:
         require_range("governor.limit_min", self.limit_min, 1, 100_000)

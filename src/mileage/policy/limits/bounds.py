@@ -1,0 +1,35 @@
+"""LimitBounds: between what a limit may move, whatever a policy thinks of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mileage.policy.limits.limit import LimitSignals
+
+__all__ = ["UNBOUNDED", "LimitBounds"]
+
+
+class LimitBounds(msgspec.Struct, frozen=True, gc=False):
+    """`limit_min..limit_max`, and never above what the engine itself runs at once.
+
+    Policies keep their own state within it: a limit that grew unseen beyond what is in force would
+    need as many steps to come back to where it matters.
+    """
+
+    limit_min: int = 1
+    limit_max: int = 100_000
+
+    def ceiling(self, signals: LimitSignals) -> int:
+        """The highest limit that makes sense. An engine that says 0 or less says nothing."""
+        running_max = signals.running_max
+        if running_max is None or running_max < 1:
+            return self.limit_max
+        return min(self.limit_max, running_max)
+
+    def clamp(self, limit: float, signals: LimitSignals) -> int:
+        """The limit (finite) as a whole number within the bounds; the engine's own one wins."""
+        ceiling = self.ceiling(signals)
+        return int(min(max(limit, self.limit_min, 1), ceiling))
+
+
+UNBOUNDED = LimitBounds()

@@ -24,7 +24,7 @@ import msgspec
 import openai
 import psutil
 
-from mileage.cli.host import Listening
+from mileage.cli.listening import Listening
 from mileage.core.errors import LedgerError
 from mileage.core.timeline import RequestTimeline
 from mileage.storage.queries import LedgerReader, RequestFilter

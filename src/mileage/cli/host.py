@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
-import random
 import socket
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -16,46 +13,22 @@ from typing import Any
 import msgspec
 
 from mileage.cli.config import Config, ledger_directory, state_directory
+from mileage.cli.listening import Listening
+from mileage.cli.public_config import public_config
+from mileage.cli.replicas import Replicas
 from mileage.cli.worker import command
-from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
+from mileage.core.events import Event
 from mileage.dashboard.assets import load_assets
-from mileage.engines.config import EngineConfig
-from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
-from mileage.engines.remote import RemoteEngine, resolve, resolve_all
+from mileage.engines.remote import RemoteEngine
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.server import AdminServer, serve_admin
 from mileage.gateway.admin.token import resolve_token, token_path
 from mileage.gateway.config import GatewayConfig, Upstream
 from mileage.gateway.supervisor import Supervisor, bind
-from mileage.scrape.poller import Poller
-from mileage.scrape.target import PollTarget
 from mileage.storage.feeder import Feeder
-from mileage.wire.url import display_url
 
-__all__ = ["Host", "Listening"]
-
-_DISABLED = "disabled by the operator"
-_EMBEDDED_GRACE_S = 5.0
-_EMBEDDED_SCRAPE_S = 2.0
-_log = logging.getLogger(__name__)
-
-
-class Listening(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a running gateway is to be found; nothing here is secret.
-
-    `admin_token_file` holds the admin token; None where the configuration does, or without an
-    admin plane.
-    """
-
-    url: str
-    admin_url: str | None
-    admin_token_file: str | None
-    ledger: str
-    models: list[str]
-    pid: int
-    worker_pids: list[int]
-    engine_pids: list[int]
+__all__ = ["Host"]
 
 
 class Host(FleetState):
@@ -71,20 +44,12 @@ class Host(FleetState):
         super().__init__()
         self._log_level = log_level
         self._config = config
-        self._model_path = model_path
         self._state_directory = state_directory()
         self._ledger = ledger_directory(config.ledger)
-        self._disabled: set[str] = set()
-        self._kinds: dict[str, str] = {}
         self._stop_asked = asyncio.Event()
-        self._at_once = False
-        self._up = asyncio.Event()
-        self._poller = Poller(
-            emit=self._heard,
-            clock=time.monotonic,
-            rng=random.Random(os.urandom(8)),  # noqa: S311 -- jitter
+        self._replicas = Replicas(
+            model_path, self._state_directory, tell=self._deliver, observed=self.view
         )
-        self._embedded: EmbeddedEngine | None = None
         self._supervisor: Supervisor | None = None
         self._feeder: Feeder | None = None
 
@@ -106,7 +71,7 @@ class Host(FleetState):
             feeder.start()
             admin = await self._start_admin(parts)
             if await self._unless_stopped(self._start_serving(sockets, parts)):
-                if await self._unless_stopped(self._up.wait()):
+                if await self._unless_stopped(self._replicas.up.wait()):
                     host, port = sockets[0].getsockname()[:2]
                     ready(self._listening(host, port, admin))
                 await self._stop_asked.wait()
@@ -117,7 +82,7 @@ class Host(FleetState):
     def stop(self) -> None:
         """Drain, then end; asked for a second time: end at once."""
         if self._stop_asked.is_set():
-            self._at_once = True
+            self._replicas.end_at_once = True
             if self._supervisor is not None:
                 self._supervisor.kill()
         self._stop_asked.set()
@@ -130,33 +95,11 @@ class Host(FleetState):
 
     def set_replica(self, name: str, enabled: bool) -> bool:
         """Use the replica, or leave it alone."""
-        if name not in self._kinds:
-            return False
-        if enabled:
-            self._disabled.discard(name)
-            self._tell_again(name)
-        else:
-            self._disabled.add(name)
-            self._deliver(ReplicaDown(name, _DISABLED))
-        return True
+        return self._replicas.set_enabled(name, enabled)
 
     def replica_health(self) -> list[ReplicaHealth]:
         """Every replica as the poller sees it."""
-        return [
-            ReplicaHealth(
-                name=status.name,
-                kind=status.kind,
-                url=status.url,
-                enabled=status.name not in self._disabled,
-                up=None if status.checked_s is None else status.state == "up",
-                models=status.models,
-                reason=_DISABLED if status.name in self._disabled else status.health_error,
-                checked_s=status.checked_s,
-                version=status.version,
-                observation_error=status.scrape_error,
-            )
-            for status in self._poller.status()
-        ]
+        return self._replicas.health()
 
     def ledger_status(self) -> LedgerStatus | None:
         """The feeder's state."""
@@ -176,20 +119,11 @@ class Host(FleetState):
 
     def engine_pids(self) -> list[int]:
         """The embedded engine's process."""
-        pid = self._embedded.pid if self._embedded is not None else None
-        return [pid] if pid is not None else []
+        return self._replicas.pids()
 
     def config_public(self) -> dict[str, Any]:
         """The configuration without secrets: of keys their number, of URLs what is public."""
-        public: dict[str, Any] = msgspec.to_builtins(self._config)
-        public["admin"].pop("token")
-        tenants = self._config.tenants
-        public["tenants"] = {name: {"keys": len(t.key_hashes)} for name, t in tenants.items()}
-        for engine in public["engines"]:
-            for key in ("url", "metrics_url"):
-                if engine[key] is not None:
-                    engine[key] = display_url(engine[key])
-        return public
+        return public_config(self._config)
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -212,7 +146,7 @@ class Host(FleetState):
         self, sockets: list[socket.socket], parts: contextlib.AsyncExitStack
     ) -> None:
         """Start what serves: the engine, if it is ours, the workers, the health checks."""
-        engines = await self._start_engines(parts)
+        engines = await self._replicas.start(self._config, parts)
         supervisor = self._supervisor = Supervisor(
             self._gateway_config(engines),
             sockets,
@@ -221,11 +155,8 @@ class Host(FleetState):
             on_gone=self.worker_gone,
         )
         parts.push_async_callback(supervisor.stop)
-        for engine in engines:
-            self._poller.add(msgspec.convert(engine, PollTarget, from_attributes=True))
         await supervisor.start()
-        await self._poller.start()
-        parts.push_async_callback(self._poller.stop)
+        await self._replicas.watch(parts)
 
     async def _start_admin(self, parts: contextlib.AsyncExitStack) -> AdminServer | None:
         config = self._config.admin
@@ -236,58 +167,6 @@ class Host(FleetState):
         server = await serve_admin(app, config)
         parts.push_async_callback(server.stop)
         return server
-
-    async def _start_engines(self, parts: contextlib.AsyncExitStack) -> tuple[RemoteEngine, ...]:
-        if self._model_path is None:
-            engines = resolve_all(self._config.engines, os.environ)
-        else:
-            engines = (await self._start_embedded(self._model_path, parts),)
-        self._kinds = {engine.name: engine.kind for engine in engines}
-        return engines
-
-    async def _start_embedded(
-        self, model_path: Path, parts: contextlib.AsyncExitStack
-    ) -> RemoteEngine:
-        embedded = self._embedded = EmbeddedEngine(
-            self._config.embedded,
-            model_path=model_path,
-            state_dir=self._state_directory,
-            on_change=self._embedded_changed,
-        )
-        await embedded.start()
-        parts.push_async_callback(self._stop_embedded, embedded)
-        engine = resolve(EngineConfig(kind="llamacpp", name="embedded", url=embedded.url), {})
-        return msgspec.structs.replace(
-            engine,
-            authorization=embedded.authorization,
-            connections_max=embedded.connections_max,
-            # llama.cpp notices that the client of an answer which is no stream has left only after
-            # a second in which it was asked nothing else.
-            scrape_interval_s=_EMBEDDED_SCRAPE_S,
-            # This version is known to have all of them.
-            unsure=(),
-        )
-
-    async def _stop_embedded(self, embedded: EmbeddedEngine) -> None:
-        await embedded.stop(0.0 if self._at_once else _EMBEDDED_GRACE_S)
-
-    def _embedded_changed(self, status: EmbeddedStatus) -> None:
-        if self._supervisor is None:
-            return
-        if status.state == "up":
-            # Where it was back before a check failed, the poller has nothing new to tell.
-            self._tell_again("embedded")
-            self._poller.check_now("embedded")
-        else:
-            _log.warning("the embedded engine is down: %s", status.reason)
-            self._heard(ReplicaDown("embedded", status.reason or "the engine is down"))
-
-    def _tell_again(self, name: str) -> None:
-        """Tell the workers what the poller knows of a replica, unless it is disabled."""
-        if name not in self._disabled:
-            for event in self._poller.snapshot():
-                if _replica_of(event) == name:
-                    self._deliver(event)
 
     def _gateway_config(self, engines: tuple[RemoteEngine, ...]) -> GatewayConfig:
         config = self._config
@@ -301,15 +180,6 @@ class Host(FleetState):
             on_ledger_failure=config.ledger.on_failure,
         )
 
-    def _heard(self, event: Event) -> None:
-        """An event of the poller's."""
-        if isinstance(event, Observed):
-            self.view(event.view)
-        elif isinstance(event, ReplicaUp):
-            self._up.set()
-        if _replica_of(event) not in self._disabled or isinstance(event, Observed):
-            self._deliver(event)
-
     def _deliver(self, event: Event) -> None:
         if self._supervisor is not None:
             self._supervisor.deliver(event)
@@ -321,20 +191,13 @@ class Host(FleetState):
         admin_url = admin.url.rstrip("/") if admin is not None else None
         assert self._supervisor is not None
         token_file = token_path(self._config.admin, self._state_directory)
-        models = {m for status in self._poller.status() for m in status.models}
         return Listening(
             url=f"{scheme}://{shown}:{port}/v1",
             admin_url=admin_url,
             admin_token_file=str(token_file) if admin_url and token_file else None,
             ledger=str(self._ledger),
-            models=sorted(models | set(self._config.aliases)),
+            models=sorted(self._replicas.models() | set(self._config.aliases)),
             pid=os.getpid(),
             worker_pids=self._supervisor.pids,
             engine_pids=self.engine_pids(),
         )
-
-
-def _replica_of(event: Event) -> str | None:
-    if isinstance(event, Observed):
-        return event.view.replica
-    return event.replica if isinstance(event, ReplicaUp | ReplicaDown) else None

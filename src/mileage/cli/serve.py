@@ -18,7 +18,8 @@ import uvloop
 from rich.console import Console
 
 from mileage.cli.config import Config, load_config, state_directory
-from mileage.cli.host import Host, Listening
+from mileage.cli.host import Host
+from mileage.cli.listening import Listening
 from mileage.cli.progress import Steps
 from mileage.cli.worker import LOG_FORMAT
 from mileage.core.errors import ConfigError

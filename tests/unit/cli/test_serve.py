@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mileage.cli.config import Config
-from mileage.cli.host import Listening
+from mileage.cli.listening import Listening
 from mileage.cli.serve import _dashboard
 from mileage.gateway.admin.token import resolve_token, token_path
 

@@ -8,8 +8,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from mileage.control.config import ControlConfig
+from mileage.control.gpu_meter import GpuMeter
+from mileage.control.throttle import Throttle, make_throttle
 from mileage.core.request import Endpoint
 from mileage.policy.breaker import Breaker, BreakerConfig
+from mileage.policy.limits.choose import make_limit
 from mileage.policy.load import ReplicaLoad
 from mileage.policy.routing import Candidates, RoutingConfig, name_hash
 from mileage.policy.service_rate import FleetRates
@@ -31,12 +35,26 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     in_flight: int
     reason: str | None = None
+    limit: int | None = None
+    """Requests that it may run at once; None where nothing limits them."""
+    limit_reason: str | None = None
 
 
 class Replica(ReplicaLoad):
     """One configured replica: its health, its breaker, and (inherited) its load."""
 
-    __slots__ = ("bit", "breaker", "down_reason", "failure", "lacks", "models", "name", "serves")
+    __slots__ = (
+        "bit",
+        "breaker",
+        "down_reason",
+        "failure",
+        "lacks",
+        "meter",
+        "models",
+        "name",
+        "serves",
+        "throttle",
+    )
 
     def __init__(
         self,
@@ -44,9 +62,13 @@ class Replica(ReplicaLoad):
         bit: int,
         routing: RoutingConfig,
         breaker: BreakerConfig,
+        throttle: Throttle,
+        meter: GpuMeter,
         lacks: Collection[Endpoint] = (),
     ) -> None:
         super().__init__(name_hash(name), FleetRates(), routing.view_max_age_s)
+        self.throttle = throttle
+        self.meter = meter
         self.name = name
         self.bit = bit
         """Its place in a request's set of replicas tried."""
@@ -74,6 +96,8 @@ class Replica(ReplicaLoad):
             models=self.models,
             in_flight=self.in_flight,
             reason=reason,
+            limit=self.throttle.limit,
+            limit_reason=self.throttle.reason,
         )
 
 
@@ -150,17 +174,26 @@ class Route(Takers):
 class Replicas:
     """All configured replicas by name, and the routes by model."""
 
-    __slots__ = ("_by_name", "_fleets", "half_open_due_s", "routes", "seen_up")
+    __slots__ = ("_by_name", "_config", "_fleets", "half_open_due_s", "routes", "seen_up")
 
     def __init__(
         self,
         names: Iterable[str],
-        routing: RoutingConfig,
-        breaker: BreakerConfig,
+        config: ControlConfig,
         lacks: Mapping[str, Collection[Endpoint]],
     ) -> None:
+        self._config = config
+        routing, breaker = config.routing, config.breaker
         self._by_name = {
-            name: Replica(name, 1 << place, routing, breaker, lacks.get(name, ()))
+            name: Replica(
+                name,
+                1 << place,
+                routing,
+                breaker,
+                make_throttle(config),
+                GpuMeter(config.replica_gpus.get(name, 1.0)),
+                lacks.get(name, ()),
+            )
             for place, name in enumerate(dict.fromkeys(names))
         }
         self._fleets: dict[str, FleetRates] = {}
@@ -177,6 +210,17 @@ class Replicas:
         """The replica of that name, if it is configured."""
         return self._by_name.get(name)
 
+    def reconfigure(self, config: ControlConfig, now_s: float) -> None:
+        """Decide by this from now on; what is known of the replicas stays."""
+        limits_changed = config.governor != self._config.governor
+        self._config = config
+        for replica in self:
+            replica.breaker.config = config.breaker
+            replica.meter.set_gpus(config.replica_gpus.get(replica.name, 1.0), now_s)
+            replica.view_max_age_s = config.routing.view_max_age_s
+            if limits_changed:
+                replica.throttle.use(make_limit(config.governor, limit=replica.throttle.limit))
+
     def up(self, replica: Replica, models: Sequence[str]) -> None:
         """The replica is healthy and serves exactly `models`."""
         models = tuple(dict.fromkeys(models))
@@ -188,6 +232,7 @@ class Replicas:
             replica.down_reason = None
             replica.breaker.reset()
             replica.restarted()
+            replica.throttle.restarted()
         if models != replica.models:
             if models and models[:1] != replica.models[:1]:
                 # Engines list their base model first: those that share it are one fleet, whose

@@ -46,9 +46,9 @@ class Breaker:
     """
 
     __slots__ = (
-        "_config",
         "_open_s",
         "_probing",
+        "config",
         "failures",
         "retry_at_s",
         "state",
@@ -56,7 +56,8 @@ class Breaker:
     )
 
     def __init__(self, config: BreakerConfig) -> None:
-        self._config = config
+        self.config = config
+        """May be replaced; the state stays."""
         self._open_s = config.open_s
         self._probing = False
         self.failures = 0
@@ -90,7 +91,7 @@ class Breaker:
             return False
         self.state = "closed"
         self._probing = False
-        self.failures = self._config.failures_max
+        self.failures = self.config.failures_max
         return True
 
     def succeeded(self, ticket: int) -> bool:
@@ -101,7 +102,7 @@ class Breaker:
         self.state = "closed"
         self._probing = False
         self.failures = 0
-        self._open_s = self._config.open_s
+        self._open_s = self.config.open_s
         return changed
 
     def failed(self, ticket: int, now_s: float) -> bool:
@@ -109,11 +110,11 @@ class Breaker:
         if ticket != self.ticket:
             return False
         self.failures += 1
-        if self.state == "closed" and self.failures < self._config.failures_max:
+        if self.state == "closed" and self.failures < self.config.failures_max:
             return False
-        if self.state == "half_open" or self.failures > self._config.failures_max:
-            self._open_s = min(2 * self._open_s, self._config.open_max_s)
-        self.failures = self._config.failures_max
+        if self.state == "half_open" or self.failures > self.config.failures_max:
+            self._open_s = min(2 * self._open_s, self.config.open_max_s)
+        self.failures = self.config.failures_max
         self.state = "open"
         self._probing = False
         self.retry_at_s = now_s + self._open_s
@@ -132,7 +133,7 @@ class Breaker:
         changed = not self.admits
         self.state = "closed"
         self.failures = 0
-        self._open_s = self._config.open_s
+        self._open_s = self.config.open_s
         self._probing = False
         self.retry_at_s = math.inf
         self.ticket += 1

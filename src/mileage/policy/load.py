@@ -45,7 +45,6 @@ class ReplicaLoad:
         "_done_work",
         "_expected",
         "_finished",
-        "_max_age_s",
         "_others",
         "_presence_s",
         "_queueing",
@@ -58,6 +57,7 @@ class ReplicaLoad:
         "hot",
         "in_flight",
         "name_hash",
+        "view_max_age_s",
         "work",
     )
 
@@ -69,7 +69,7 @@ class ReplicaLoad:
         """The engine runs out of KV cache: it preempts, or is about to."""
         self._rates = rates
         self._rate: ServiceRate = rates.join()
-        self._max_age_s = view_max_age_s
+        self.view_max_age_s = view_max_age_s
         self._view: ReplicaView | None = None
         self._view_until_s = math.inf
         self._others = 0
@@ -98,6 +98,11 @@ class ReplicaLoad:
         if self._others:
             work += self._others * self._rates.work_tokens
         return work * self._rate.s_per_token
+
+    @property
+    def work_per_s(self) -> float:
+        """Work that the replica does per second when it is full, as far as is known."""
+        return 1.0 / self._rate.s_per_token
 
     def wait_s(self, now_s: float) -> float:
         """Seconds that the work in flight keeps a request, if sent now, from being served."""
@@ -168,10 +173,10 @@ class ReplicaLoad:
         last = self._view
         if last is not None and view.observed_s <= last.observed_s:
             return
-        if last is not None and view.observed_s - last.observed_s > self._max_age_s:
+        if last is not None and view.observed_s - last.observed_s > self.view_max_age_s:
             last = None
         self._view = view
-        self._view_until_s = view.observed_s + self._max_age_s
+        self._view_until_s = view.observed_s + self.view_max_age_s
         running, waiting = view.running or 0, view.waiting or 0
         self._others = max(0, running + waiting - self.in_flight)
         self._queueing = waiting >= max(_QUEUE_MIN, _QUEUE_RATIO * running)

@@ -90,9 +90,13 @@ class Router:
     __slots__ = ("_affinity", "_random", "_slack_s")
 
     def __init__(self, config: RoutingConfig, random: Random) -> None:
+        self._random = random
+        self.reconfigure(config)
+
+    def reconfigure(self, config: RoutingConfig) -> None:
+        """Route by this from now on."""
         self._affinity = config.affinity
         self._slack_s = config.affinity_slack_s
-        self._random = random.random
 
     def choose(
         self, candidates: Candidates[L], work_tokens: float, prefix_key: int | None, now_s: float
@@ -119,7 +123,7 @@ class Router:
 
     def _of_two(self, loads: tuple[L, ...], count: int, work_tokens: float, now_s: float) -> L:
         """The better of two different replicas drawn at random."""
-        draw = self._random
+        draw = self._random.random
         first = int(draw() * count)
         second = int(draw() * (count - 1))
         if second >= first:

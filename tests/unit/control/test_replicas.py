@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 
 import pytest
+from msgspec import structs
 
+from mileage.control.config import ControlConfig, GovernorConfig
 from mileage.control.replicas import Replica, Replicas, ReplicaState, Route
 from mileage.policy.breaker import BreakerConfig
-from mileage.policy.routing import RoutingConfig
 
 BREAKER = BreakerConfig(failures_max=1, open_s=2.0, open_max_s=8.0)
 
 
 def fleet(*names: str) -> Replicas:
-    return Replicas(names, RoutingConfig(), BREAKER, {"c": ("responses", "messages")})
+    config = ControlConfig(breaker=BREAKER)
+    return Replicas(names, config, {"c": ("responses", "messages")})
 
 
 def named(replicas: Replicas, name: str) -> Replica:
@@ -188,7 +190,9 @@ def test_what_people_are_told() -> None:
     fail(replicas, "c", 2.0)
     reason = "circuit breaker; last failure: connect"
     models = ("llama",)
-    assert [replica.state() for replica in replicas] == [
+    told = [replica.state() for replica in replicas]
+    assert all(state.limit == GovernorConfig().limit_max for state in told)
+    assert [structs.replace(s, limit=None, limit_reason=None) for s in told] == [
         ReplicaState(name="a", state="up", models=models, in_flight=1),
         ReplicaState(name="b", state="half_open", models=models, in_flight=0, reason=reason),
         ReplicaState(name="c", state="open", models=models, in_flight=0, reason=reason),

@@ -1,0 +1,335 @@
+"""Dispatcher: sends requests to replicas, holds them, or lets them go with others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+
+from mileage.control.config import ControlConfig
+from mileage.control.flight import Flight
+from mileage.control.governor import Governor
+from mileage.control.gpu_meter import weight_of
+from mileage.control.intake import Intake
+from mileage.control.replicas import Replica, Replicas, Route, Takers
+from mileage.core.actions import Action, Dispatch, Hold, Join, Reject, WakeAt
+from mileage.core.request import Request
+from mileage.policy.batching import BatchWindow
+from mileage.policy.load import work_of
+from mileage.policy.merging import MergeIndex
+from mileage.policy.routing import Router
+
+__all__ = ["Dispatcher"]
+
+_NOTHING: tuple[Action, ...] = ()
+
+
+class Dispatcher:
+    """Owns the requests that were taken on, from their arrival to their end.
+
+    A request is in one of four places: at a replica; in the governor's queue; collecting company
+    for one upstream call; or unfunded, until its tenant's budget has room for it.
+    """
+
+    def __init__(self, config: ControlConfig, replicas: Replicas, random: Random) -> None:
+        self.config = config
+        self.mode = config.governor.mode
+        self.replicas = replicas
+        self.router = Router(config.routing, random)
+        self.governor = Governor(config, replicas)
+        self.merges = MergeIndex(config.merging)
+        self.batches = BatchWindow(config.merging)
+        self.intake = Intake(config)
+        self.flights: dict[int, Flight] = {}
+        self._unfunded: dict[int, Flight] = {}
+        self._unfunded_due_s = math.inf
+        self._wake_s = math.inf
+
+    def reconfigure(self, config: ControlConfig, now_s: float) -> None:
+        """Decide by this from now on; requests keep the targets that they came with."""
+        self.config, self.mode = config, config.governor.mode
+        self.router.reconfigure(config.routing)
+        self.governor.reconfigure(config)
+        self.merges.config = self.batches.config = config.merging
+        self.intake.reconfigure(config, now_s)
+
+    def open_up(self, now_s: float) -> Sequence[Action]:
+        """Only route from now on, and send all that is held."""
+        self.mode = "off"
+        self.intake.open_up()
+        self.governor.due_s = math.inf
+        return self.release_all(now_s)
+
+    def arrived(
+        self, request: Request, route: Route, takers: Takers, now_s: float
+    ) -> Sequence[Action]:
+        """Take on a request that `takers` can serve: send, join, hold or refuse it."""
+        flight = self._flight(request, route, takers)
+        refusal = self.intake.admit(flight, now_s)
+        if refusal is not None:
+            self.governor.refused(refusal)
+            return (refusal,)
+        ticked = self._tick(now_s) if now_s >= self.governor.due_s else _NOTHING
+        flights, merges = self.flights, self.merges
+        if request.merge_key is not None and not flight.unfunded:
+            leader_id = merges.find(request)
+            if leader_id is not None and leader_id in flights:
+                merges.join(request.id, leader_id)
+                return (*ticked, Join(request.id, leader_id, "same"))
+            merges.lead(request)
+        flights[request.id] = flight
+        if flight.unfunded:
+            self._unfunded[request.id] = flight
+            self._unfunded_due_s = min(self._unfunded_due_s, flight.expires_s)
+            return (*ticked, Hold(request.id), *self.intake.take_actions(), *self._wake(now_s))
+        if request.batch_key is not None and self.mode == "act":
+            actions = self._collect(flight, now_s)
+        else:
+            actions = self.place(flight, now_s)
+        return (*ticked, *actions) if ticked else actions
+
+    def _flight(self, request: Request, route: Route, takers: Takers) -> Flight:
+        governor, config = self.config.governor, self.config
+        terms = self.intake.terms(request)
+        target_s = config.slo.of(request.model).ttft_s
+        waits_until_s = expires_s = request.arrived_s + governor.queue_wait_max_s
+        if target_s is not None:
+            waits_until_s = request.arrived_s + target_s
+            if governor.reject_late:
+                expires_s = waits_until_s
+        pool = self.governor.pool(takers)
+        return Flight(
+            request,
+            route,
+            takers,
+            pool=pool,
+            work=_work(request, route),
+            prompt_tokens=float(request.prompt_tokens_estimate),
+            flow=pool.share.flow(request.tenant, terms.priority, terms.weight),
+            ttft_target_s=target_s,
+            deadline_s=waits_until_s,
+            expires_s=expires_s,
+        )
+
+    def _collect(self, flight: Flight, now_s: float) -> Sequence[Action]:
+        """Send a request that others may go with, or hold it for them, or let it go with them."""
+        request = flight.request
+        loads = flight.takers.closed.loads
+        busy = min((replica.in_flight for replica in loads), default=0)
+        verdict = self.batches.offer(request, busy, now_s)
+        released: Sequence[Action] = _NOTHING
+        if verdict.kind == "join" and verdict.leader_id is not None:
+            leader = self.flights[verdict.leader_id]
+            del self.flights[request.id]
+            self.merges.ended(request.id)
+            self.merges.join(request.id, leader.request.id)
+            leader.take(flight)
+            actions: Sequence[Action] = (Join(request.id, leader.request.id, "batch"),)
+        elif verdict.kind == "hold":
+            flight.collecting = True
+            actions = (Hold(request.id), *self._wake(now_s))
+        else:
+            actions = self.place(flight, now_s)
+        if verdict.release is not None:
+            released = self._collected(verdict.release, now_s)
+        return (*actions, *released)
+
+    def _collected(self, leader_id: int, now_s: float) -> Sequence[Action]:
+        """The window of a leader is over: it goes on like any other request."""
+        flight = self.flights.get(leader_id)
+        if flight is None or not flight.collecting:
+            return _NOTHING
+        flight.collecting = False
+        return self.place(flight, now_s)
+
+    def place(self, flight: Flight, now_s: float) -> Sequence[Action]:
+        """Send the request, hold it, or refuse it."""
+        takers, request = flight.takers, flight.request
+        if takers.half_open:
+            # The probe goes at once, not when chance picks it: its capacity may be needed.
+            return (self.send(flight, takers.half_open[0], now_s),)
+        if not takers.closed.loads:
+            refusal = Reject(request.id, "no_replica", takers.retry_after_s(now_s))
+            return (self.refuse(flight, refusal, now_s),)
+        replica = self.router.choose(takers.closed, flight.work, request.prefix_key, now_s)
+        replica.throttle.arrived()
+        if self.mode == "act":
+            found = self.governor.place(flight, replica, now_s)
+            if found is None:
+                # While it waits for a slot, others may join it in one call all the same.
+                self.batches.open(request)
+                return (Hold(request.id), *self._wake(now_s))
+            if isinstance(found, Reject):
+                return (self.refuse(flight, found, now_s),)
+            replica = found
+        elif self.mode == "observe":
+            self.governor.observe(flight, replica, now_s)
+        return (self.send(flight, replica, now_s),)
+
+    def send(self, flight: Flight, replica: Replica, now_s: float) -> Dispatch:
+        """Send the request to the replica."""
+        flight.replica, flight.started_s = replica, now_s
+        flight.ticket = self.replicas.admit(replica)
+        flight.tried |= replica.bit
+        flight.attempts += 1
+        replica.started(flight.work, now_s)
+        replica.throttle.started(flight, now_s)
+        flight.gpu_weight = weight = weight_of(flight.work)
+        flight.gpu_mark = replica.meter.start(weight, now_s)
+        request = flight.request
+        if request.batch_key is not None:
+            self.batches.close(request.id)
+        return Dispatch(request.id, replica.name)
+
+    def refuse(self, flight: Flight, refusal: Reject, now_s: float) -> Reject:
+        """End a request that runs nowhere, and all that joined it, with a refusal."""
+        self.governor.refused(refusal)
+        self.forget(flight, now_s)
+        return refusal
+
+    def forget(self, flight: Flight, now_s: float) -> None:
+        """A request that runs nowhere ends, with all that joined it."""
+        request = flight.request
+        del self.flights[request.id]
+        if flight.queue is not None:
+            self.governor.release(flight, now_s)
+        if request.batch_key is not None:
+            self.batches.close(request.id)
+        self._unfunded.pop(request.id, None)
+        self.intake.release(self.merges.ended(request.id), now_s)
+
+    def leave(self, flight: Flight, replica: Replica, now_s: float) -> None:
+        """The request's attempt is at the replica no longer; it teaches nothing."""
+        replica.ended(flight.work, now_s)
+        self.ended(flight, replica, flight.work, now_s)
+
+    def ended(self, flight: Flight, replica: Replica, work: float, now_s: float) -> None:
+        """The request's attempt is at the replica no longer, after `work`."""
+        replica.throttle.ended(flight, now_s)
+        flight.gpu_ns += replica.meter.end(flight.gpu_weight, flight.gpu_mark, now_s)
+        self.governor.finished(flight, work, now_s)
+
+    # --- what waits ---------------------------------------------------------------------------
+
+    def pumped(self, replica: Replica, now_s: float) -> Sequence[Action]:
+        """Send what is held to a replica that may have room now."""
+        if not self.governor.held:
+            return self._funded(now_s) if self._unfunded else _NOTHING
+        actions: list[Action] = []
+        for found in self.governor.pump(replica, now_s):
+            if isinstance(found, Reject):
+                flight = self.flights[found.request_id]
+                actions.append(self.refuse(flight, found, now_s))
+            else:
+                actions.append(self.send(found, replica, now_s))
+        if self._unfunded:
+            actions += self._funded(now_s)
+        return actions
+
+    def go_on(self, now_s: float) -> Sequence[Action]:
+        """Do all that has become due, or possible: after anything but a request's own events."""
+        actions: list[Action] = []
+        for leader_id in self.batches.due(now_s):
+            actions += self._collected(leader_id, now_s)
+        if now_s >= self.governor.due_s:
+            actions += self._tick(now_s)
+        if self.governor.held:
+            if self.mode == "act":
+                for replica in self.replicas:
+                    actions += self.pumped(replica, now_s)
+                actions += self._expired(now_s)
+            else:
+                actions += self.release_all(now_s)
+        if self._unfunded:
+            actions += self._funded(now_s)
+        actions += self.intake.take_actions()
+        actions += self._wake(now_s)
+        return tuple(actions)
+
+    def _tick(self, now_s: float) -> Sequence[Action]:
+        """Decide the limits anew, and use what a higher one gives."""
+        if self.mode == "off":
+            self.governor.due_s = math.inf
+            return _NOTHING
+        actions: list[Action] = list(self.governor.tick(now_s))
+        if self.governor.held and self.mode == "act":
+            for replica in self.replicas:
+                actions += self.pumped(replica, now_s)
+            actions += self._expired(now_s)
+            actions += self._wake(now_s)
+        return actions
+
+    def _expired(self, now_s: float) -> list[Action]:
+        """Refuse what is held and cannot be served in time, or at all, any more."""
+        actions: list[Action] = []
+        for flight in self.governor.expired(now_s):
+            takers = flight.takers
+            if takers.half_open:
+                continue  # it may be the probe; else its time will come
+            if takers.closed.loads:
+                refusal = self.governor.late(flight, now_s)
+            else:
+                retry_after_s = takers.retry_after_s(now_s)
+                refusal = Reject(flight.request.id, "no_replica", retry_after_s)
+            actions.append(self.refuse(flight, refusal, now_s))
+        return actions
+
+    def release_all(self, now_s: float) -> list[Action]:
+        """Send everything that is held, whatever the limits: they hold no longer."""
+        held = self.governor.all_held()
+        held += [f for f in self.flights.values() if f.collecting or f.unfunded]
+        actions: list[Action] = []
+        for flight in held:
+            if flight.queue is not None:
+                self.governor.release(flight, now_s)
+            flight.collecting = flight.unfunded = False
+            self._unfunded.pop(flight.request.id, None)
+            actions += self.place(flight, now_s)
+        return actions
+
+    def _funded(self, now_s: float) -> list[Action]:
+        """Try the requests again that wait for their tenant's budget."""
+        actions: list[Action] = []
+        if not self.intake.ready and now_s < self._unfunded_due_s:
+            return actions
+        tenants = frozenset(self.intake.take_ready())
+        self._unfunded_due_s = math.inf
+        for flight in list(self._unfunded.values()):
+            refusal = None
+            if flight.request.tenant in tenants:
+                refusal = self.intake.fund(flight, now_s)
+            if refusal is None and flight.unfunded:
+                if flight.expires_s > now_s:
+                    self._unfunded_due_s = min(self._unfunded_due_s, flight.expires_s)
+                    continue
+                refusal = self.intake.unfunded(flight)
+            del self._unfunded[flight.request.id]
+            if refusal is not None:
+                actions.append(self.refuse(flight, refusal, now_s))
+            else:
+                actions += self.place(flight, now_s)
+        return [*actions, *self.intake.take_actions()]
+
+    def _wake(self, now_s: float) -> tuple[Action, ...]:
+        """Ask to be woken when something is next due, unless that was asked before."""
+        due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s, self._unfunded_due_s)
+        if self.governor.held:
+            due_s = min(due_s, max(now_s, self.governor.due_s))
+        if due_s == math.inf or now_s < self._wake_s <= due_s:
+            return _NOTHING
+        self._wake_s = due_s
+        return (WakeAt(due_s),)
+
+    def woken(self) -> None:
+        """The time that was asked for has come."""
+        self._wake_s = math.inf
+
+
+def _work(request: Request, route: Route) -> float:
+    """Work to expect of the request."""
+    output_tokens, bound = route.output_tokens, request.output_tokens_max
+    if bound is not None and bound < output_tokens:
+        output_tokens = bound
+    if request.endpoint == "embeddings":
+        output_tokens = 0.0
+    return work_of(request.prompt_tokens_estimate, output_tokens)

@@ -1,0 +1,51 @@
+"""Failover: where a request goes whose attempt has failed."""
+
+from __future__ import annotations
+
+from mileage.control.flight import Flight
+from mileage.control.replicas import Replica, Replicas, Takers
+from mileage.core.events import Failed
+from mileage.policy.routing import Candidates, Router
+
+__all__ = ["next_replica"]
+
+_RETRY_IN_PLACE = ("connect", "broken")
+_LOST = ("broken", "timeout")
+_LOST_MAX = 2
+"""Attempts of one request that end so. It may be the request itself that breaks engines: what two
+of them did not survive must not reach all."""
+
+
+def next_replica(
+    flight: Flight,
+    takers: Takers,
+    event: Failed,
+    now_s: float,
+    *,
+    attempts_max: int,
+    replicas: Replicas,
+    router: Router,
+) -> Replica | None:
+    """Where a failed request is tried next: a replica that it has not tried; else None.
+
+    Where there is only the one that failed, a lost connection is tried again on it. A timeout
+    or an engine's own error is not: it would cost the same again. Neither is one where all our
+    connections are in use: they are a moment later as well.
+    """
+    if event.kind in _LOST:
+        flight.lost += 1
+    if flight.attempts >= attempts_max or flight.lost >= _LOST_MAX:
+        return None
+    if now_s >= replicas.half_open_due_s:
+        replicas.tick(now_s)
+    tried = flight.tried
+    untried = [replica for replica in takers.closed.loads if not replica.bit & tried]
+    if untried:
+        candidates = Candidates(untried)
+        return router.choose(candidates, flight.work, flight.request.prefix_key, now_s)
+    for replica in takers.half_open:
+        if not replica.bit & tried:
+            return replica
+    if event.kind in _RETRY_IN_PLACE and takers.closed.loads == (flight.replica,):
+        return flight.replica
+    return None

@@ -1,0 +1,274 @@
+"""Governor: which requests run now, which are held, and which are refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from mileage.control.config import ControlConfig
+from mileage.control.fair_queue import FairQueue, next_held
+from mileage.control.flight import Flight
+from mileage.control.pool import Pool
+from mileage.control.replicas import Replica, Takers
+from mileage.core.actions import Reject, RejectReason, SetLimit
+
+__all__ = ["Governor"]
+
+_MARGIN = 1.0
+"""Residuals of the forecast that are added to it."""
+_RETRY_MIN_S = 0.1
+
+
+class Governor:
+    """Holds what cannot run yet, and decides the limits of the replicas."""
+
+    __slots__ = (
+        "_config",
+        "_pools",
+        "_replicas",
+        "_slo",
+        "due_s",
+        "held",
+        "held_total",
+        "refused_total",
+        "share_ratio",
+        "would_hold_total",
+        "would_refuse_total",
+    )
+
+    def __init__(self, config: ControlConfig, replicas: Iterable[Replica]) -> None:
+        self._config = config.governor
+        self._slo = config.slo
+        self._replicas = replicas
+        self._pools: dict[str, Pool] = {}
+        self.held = 0
+        self.due_s = -math.inf
+        """When limits are to be decided, and what is held is to be looked at, again."""
+        self.share_ratio = 1.0
+        self.held_total = 0
+        self.refused_total: dict[RejectReason, int] = {}
+        self.would_hold_total = 0
+        self.would_refuse_total = 0
+        """What it would have done, in the mode `observe`."""
+
+    def reconfigure(self, config: ControlConfig) -> None:
+        """Decide by this from now on; what is held stays held."""
+        self._config, self._slo = config.governor, config.slo
+        weights = {name: tenant.weight for name, tenant in config.tenants.items()}
+        for pool in self._pools.values():
+            pool.share.reweigh(weights)
+        self.due_s = -math.inf
+
+    def pool(self, takers: Takers) -> Pool:
+        """The pool of the replicas that can serve a request."""
+        models = takers.serving[0].models
+        base = models[0] if models else ""
+        pool = self._pools.get(base)
+        if pool is None:
+            pool = self._pools[base] = Pool()
+        return pool
+
+    # --- one request --------------------------------------------------------------------------
+
+    def place(self, flight: Flight, replica: Replica, now_s: float) -> Replica | Reject | None:
+        """Where the request goes now; None: it is held. `replica` is the router's choice."""
+        takers, pool = flight.takers, flight.pool
+        if not (pool.queues and self._rivals(pool, takers)):
+            if replica.throttle.has_room(flight.prompt_tokens):
+                return replica
+            for other in takers.closed.loads:
+                if other.throttle.has_room(flight.prompt_tokens):
+                    return other
+        config = self._config
+        if self.held >= config.queue_max:
+            wait_s = self._wait_s(pool, takers, flight)
+            detail = f"{self.held} requests are waiting already (governor.queue_max)"
+            return Reject(flight.request.id, "queue_full", max(_RETRY_MIN_S, wait_s), detail)
+        wait_s = self._wait_s(pool, takers, flight)
+        target_s = flight.ttft_target_s
+        if target_s is not None and config.reject_late:
+            first_s = wait_s + self._service_s(flight, replica)
+            late_s = now_s + first_s - flight.deadline_s
+            if late_s > 0.0:
+                detail = (
+                    f"its first token would come in {first_s:.2f} s; the target is {target_s:g} s"
+                )
+                return Reject(flight.request.id, "deadline", max(_RETRY_MIN_S, late_s), detail)
+        self._hold(pool, flight, wait_s, now_s)
+        return None
+
+    def _rivals(self, pool: Pool, takers: Takers) -> bool:
+        """Others are held that one of the same replicas could serve."""
+        if takers in pool.queues:
+            return True
+        mine = takers.closed.loads
+        return any(replica in queue.closed.loads for queue in pool.queues for replica in mine)
+
+    def _hold(self, pool: Pool, flight: Flight, wait_s: float, now_s: float) -> None:
+        queue = pool.queues.get(flight.takers)
+        if queue is None:
+            queue = pool.queues[flight.takers] = FairQueue(flight.takers, pool.share)
+            pool.forecast.backlogged(True, now_s)
+        flight.forecast_s = wait_s
+        queue.push(flight)
+        self.held += 1
+        self.held_total += 1
+
+    def observe(self, flight: Flight, replica: Replica, now_s: float) -> None:
+        """Count what would become of the request that is sent to the replica all the same.
+
+        What is in flight there above the limit stands for the queue that would be.
+        """
+        throttle = replica.throttle
+        excess = throttle.in_flight + 1 - throttle.own_limit
+        if excess <= 0:
+            return
+        wait_s = excess * replica.work / throttle.in_flight / replica.work_per_s
+        late_s = now_s + wait_s + self._service_s(flight, replica) - flight.deadline_s
+        if flight.ttft_target_s is not None and self._config.reject_late and late_s > 0.0:
+            self.would_refuse_total += 1
+        else:
+            self.would_hold_total += 1
+
+    def refused(self, refusal: Reject) -> None:
+        """Count a refusal."""
+        totals = self.refused_total
+        totals[refusal.reason] = totals.get(refusal.reason, 0) + 1
+
+    def release(self, flight: Flight, now_s: float) -> None:
+        """The request is held no longer."""
+        queue = flight.queue
+        assert queue is not None
+        queue.remove(flight)
+        self.held -= 1
+        if not queue.count:
+            pool = flight.pool
+            pool.queues.pop(queue.takers, None)
+            if not pool.queues:
+                pool.forecast.backlogged(False, now_s)
+
+    def _wait_s(self, pool: Pool, takers: Takers, flight: Flight) -> float:
+        """Seconds that the request would be held: those before it, and the next one to end."""
+        queue = pool.queues.get(takers)
+        before = queue.work_before(flight.flow, flight.work) if queue is not None else 0.0
+        loads = takers.closed.loads
+        in_flight = sum(replica.in_flight for replica in loads)
+        ending = sum(replica.work for replica in loads) / in_flight if in_flight else 0.0
+        return pool.forecast.wait_s(before + ending, sum(r.work_per_s for r in loads))
+
+    def _service_s(self, flight: Flight, replica: Replica) -> float:
+        """Seconds from its dispatch to its first token, on the safe side; 0 while not known."""
+        throttle = replica.throttle
+        service = throttle.service
+        if not service.known:
+            return 0.0
+        # Whenever it is sent, there are as many others as the limit admits, and no more.
+        others = min(throttle.in_flight, throttle.own_limit - 1)
+        expected_s = service.predict(flight.prompt_tokens, throttle.prefill_tokens, others)
+        return expected_s + _MARGIN * service.residual_s
+
+    # --- what is held -------------------------------------------------------------------------
+
+    def pump(self, replica: Replica, now_s: float) -> Iterator[Flight | Reject]:
+        """What is held and can go to the replica, as long as it has room; or is refused by now.
+
+        A request is to be sent before the next one is asked for.
+        """
+        if not self.held or replica.down_reason is not None or replica.breaker.state != "closed":
+            return
+        pool = self._pools.get(replica.models[0]) if replica.models else None
+        if pool is None:
+            return
+        throttle = replica.throttle
+        while pool.queues and throttle.in_flight < throttle.own_limit:
+            queues = [q for t, q in pool.queues.items() if replica in t.closed.loads]
+            flight = next_held(queues, self._config.fair_slack_s * replica.work_per_s)
+            if flight is None:
+                return
+            late_s = self._late_s(flight, replica, now_s)
+            if late_s > 0.0:
+                yield self.late(flight, now_s, late_s)
+            elif throttle.has_room(flight.prompt_tokens):
+                self.release(flight, now_s)
+                if flight.forecast_s is not None:
+                    pool.forecast.waited(flight.forecast_s, now_s - flight.request.arrived_s)
+                pool.share.charge(flight.flow, flight.work)
+                flight.charged = True
+                yield flight
+            else:
+                return
+
+    def _late_s(self, flight: Flight, replica: Replica, now_s: float) -> float:
+        """By how much the request would be late if it were sent now; not late: 0 or less.
+
+        An idle replica takes any request that is not late yet: were all refused because of what
+        was once learned, nothing would ever be learned anew.
+        """
+        late_s = now_s - flight.expires_s
+        if late_s > 0.0 or flight.ttft_target_s is None or not self._config.reject_late:
+            return late_s
+        return late_s + (self._service_s(flight, replica) if replica.throttle.in_flight else 0.0)
+
+    def late(self, flight: Flight, now_s: float, late_s: float = 0.0) -> Reject:
+        """The refusal of a request that has waited too long."""
+        waited_s = now_s - flight.request.arrived_s
+        detail = f"it has waited {waited_s:.2f} s and cannot be served in time any more"
+        retry_s = max(_RETRY_MIN_S, late_s, now_s - flight.expires_s)
+        return Reject(flight.request.id, "deadline", retry_s, detail)
+
+    def expired(self, now_s: float) -> Iterator[Flight]:
+        """The requests that have been held too long, or that nothing can serve any more."""
+        for pool in list(self._pools.values()):
+            for takers, queue in list(pool.queues.items()):
+                if not (takers.closed.loads or takers.half_open):
+                    yield from list(queue)
+                    continue
+                for head in queue.heads():
+                    flow = head.flow
+                    flight: Flight | None = head
+                    while flight is not None and flight.expires_s < now_s:
+                        yield flight
+                        flight = queue.head(flow)
+
+    def all_held(self) -> list[Flight]:
+        """Every request that is held."""
+        return [f for pool in self._pools.values() for q in pool.queues.values() for f in q]
+
+    # --- limits -------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> Iterator[SetLimit]:
+        """Decide the limits of all replicas that are due."""
+        config = self._config
+        self.due_s = now_s + config.period_s
+        for replica in self._replicas:
+            throttle = replica.throttle
+            if now_s < throttle.due_s or not replica.models:
+                continue
+            changed = throttle.decide(
+                now_s,
+                waiting=self._waiting(replica),
+                slo=self._slo.of(replica.models[0]),
+                bounds=(config.limit_min, config.limit_max),
+                share_ratio=self.share_ratio,
+                period_s=config.period_s,
+            )
+            if changed:
+                yield SetLimit(replica.name, throttle.limit, throttle.reason)
+
+    def _waiting(self, replica: Replica) -> int:
+        pool = self._pools.get(replica.models[0])
+        if pool is None or not pool.queues:
+            return 0
+        return sum(
+            math.ceil(queue.count / len(takers.closed.loads))
+            for takers, queue in pool.queues.items()
+            if replica in takers.closed.loads
+        )
+
+    def finished(self, flight: Flight, work: float, now_s: float) -> None:
+        """A request has left its replica, after `work` in all."""
+        pool = flight.pool
+        if pool.queues:
+            pool.forecast.finished(work, now_s, self._config.period_s)
+        if flight.charged:
+            pool.share.correct(flight.flow, work - flight.work)

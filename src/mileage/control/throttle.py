@@ -1,0 +1,268 @@
+"""Throttle: how many requests one replica runs, and what it showed since that was last decided."""
+
+from __future__ import annotations
+
+import math
+
+from mileage.control.config import ControlConfig
+from mileage.control.flight import Flight
+from mileage.control.forecast import ServiceForecast
+from mileage.core.events import Finished
+from mileage.core.replica import ReplicaView
+from mileage.core.slo import Slo
+from mileage.policy.limits.choose import make_limit
+from mileage.policy.limits.limit import LimitDecision, LimitPolicy, LimitSignals, RequestSample
+
+__all__ = ["Throttle", "make_throttle"]
+
+_SAMPLES_MAX = 128
+"""Of one period; later ones of it are left out."""
+
+
+class Throttle:
+    """One replica's limit, and the policy that decides it.
+
+    Time integrals of what is in flight (requests, and the tokens of their context) and the count of
+    prompt tokens prefilled say, as differences between a request's first token and its last, what
+    the replica did meanwhile: a sample of its step time, at constant cost per request.
+    """
+
+    __slots__ = (
+        "_arrivals",
+        "_audio",
+        "_changed_s",
+        "_images",
+        "_in_flight_s",
+        "_kv_s",
+        "_kv_tokens",
+        "_peak",
+        "_policy",
+        "_prefilled",
+        "_samples",
+        "due_s",
+        "engine_max",
+        "failed",
+        "in_flight",
+        "limit",
+        "own_limit",
+        "prefill_tokens",
+        "prefill_tokens_max",
+        "reason",
+        "service",
+        "view",
+    )
+
+    def __init__(self, policy: LimitPolicy, limit: int) -> None:
+        self._policy = policy
+        self.limit = limit
+        """Requests that the replica runs at once."""
+        self.own_limit = limit
+        """Our share of that, where several gateways' workers stand before it."""
+        self.reason = "as at the start"
+        self.prefill_tokens_max: int | None = None
+        self.in_flight = 0
+        self.prefill_tokens = 0.0
+        """Of prompts sent whose first token has not come yet."""
+        self.engine_max: int | None = None
+        self.view: ReplicaView | None = None
+        self.due_s = -math.inf
+        self.failed = False
+        """The policy raised: the limit is what the engine itself runs."""
+        self.service = ServiceForecast()
+        self._samples: list[RequestSample] = []
+        self._arrivals = 0
+        self._peak = 0
+        self._images = self._audio = 0
+        self._kv_tokens = 0.0
+        self._changed_s = 0.0
+        self._in_flight_s = self._kv_s = self._prefilled = 0.0
+
+    def use(self, policy: LimitPolicy) -> None:
+        """Decide by another policy from now on."""
+        self._policy = policy
+        self.failed = False
+        self.prefill_tokens_max = None
+
+    def has_room(self, prompt_tokens: float) -> bool:
+        """Whether a request with such a context may be sent now."""
+        if self.in_flight >= self.own_limit:
+            return False
+        bound = self.prefill_tokens_max
+        return (
+            bound is None
+            or not self.prefill_tokens
+            or (self.prefill_tokens + prompt_tokens <= bound)
+        )
+
+    # --- what happens -------------------------------------------------------------------------
+
+    def arrived(self) -> None:
+        """A request came that the router would send here."""
+        self._arrivals += 1
+
+    def _pass(self, now_s: float) -> None:
+        passed_s = now_s - self._changed_s
+        if passed_s > 0.0:
+            self._changed_s = now_s
+            self._in_flight_s += self.in_flight * passed_s
+            self._kv_s += self._kv_tokens * passed_s
+
+    def started(self, flight: Flight, now_s: float) -> None:
+        """The request is sent."""
+        self._pass(now_s)
+        self.in_flight += 1
+        if self.in_flight > self._peak:
+            self._peak = self.in_flight
+        request = flight.request
+        self._kv_tokens += flight.prompt_tokens
+        if request.image_patches or request.audio_frames:
+            self._images += request.image_patches > 0
+            self._audio += request.audio_frames > 0
+        flight.first_token_s = None
+        flight.ahead_tokens = self.prefill_tokens
+        flight.others = self.in_flight - 1
+        if request.stream:
+            self.prefill_tokens += flight.prompt_tokens
+        else:
+            self._prefilled += flight.prompt_tokens
+        flight.mark = (self._in_flight_s, self._kv_s, self._prefilled)
+
+    def first_token(self, flight: Flight, now_s: float) -> None:
+        """Its first token came."""
+        if flight.first_token_s is not None or not flight.request.stream:
+            return
+        self._pass(now_s)
+        flight.first_token_s = now_s
+        self.prefill_tokens = max(0.0, self.prefill_tokens - flight.prompt_tokens)
+        self._prefilled += flight.prompt_tokens
+        flight.mark = (self._in_flight_s, self._kv_s, self._prefilled)
+        self.service.learn(
+            flight.prompt_tokens,
+            flight.ahead_tokens,
+            flight.others,
+            now_s - flight.started_s,
+            now_s,
+        )
+
+    def ended(self, flight: Flight, now_s: float) -> None:
+        """It is there no longer, however it ended."""
+        self._pass(now_s)
+        self.in_flight -= 1
+        request = flight.request
+        if request.image_patches or request.audio_frames:
+            self._images -= request.image_patches > 0
+            self._audio -= request.audio_frames > 0
+        if request.stream and flight.first_token_s is None:
+            self.prefill_tokens -= flight.prompt_tokens
+        self._kv_tokens -= flight.prompt_tokens
+        if not self.in_flight:
+            # Exactly 0 when idle, whatever floating-point sums have left over.
+            self.prefill_tokens = self._kv_tokens = 0.0
+
+    def finished(self, flight: Flight, event: Finished, now_s: float) -> None:
+        """It was answered well: call before `ended`."""
+        output = event.output_tokens
+        if not output or output < 0 or len(self._samples) >= _SAMPLES_MAX:
+            return
+        self._pass(now_s)
+        request = flight.request
+        first_s = flight.first_token_s
+        since_s = flight.started_s if first_s is None else first_s
+        steps = output if first_s is None else output - 1
+        took_s = now_s - since_s
+        if steps < 1 or took_s <= 0.0:
+            return
+        in_flight_s, kv_s, prefilled = flight.mark
+        own = flight.prompt_tokens if first_s is None else 0.0
+        self._samples.append(
+            RequestSample(
+                prompt_tokens=event.prompt_tokens or int(flight.prompt_tokens),
+                output_tokens=output,
+                stream=request.stream,
+                ttft_s=None if first_s is None else first_s - request.arrived_s,
+                service_ttft_s=None if first_s is None else first_s - flight.started_s,
+                itl_p99_s=event.itl_p99_s,
+                step_s=took_s / steps,
+                running_mean=(self._in_flight_s - in_flight_s) / took_s,
+                # What it generates itself is in its context too, half of it on average.
+                kv_tokens_mean=(self._kv_s - kv_s) / took_s + output / 2,
+                prefill_tokens_per_step=(self._prefilled - prefilled + own) / steps,
+            )
+        )
+
+    def observed(self, view: ReplicaView) -> None:
+        """The replica was scraped."""
+        if self.view is not None and view.observed_s <= self.view.observed_s:
+            return
+        self.view = view
+        most = view.running_max
+        if most is not None and most >= 1:
+            self.engine_max = most
+
+    def restarted(self) -> None:
+        """The replica is up again, perhaps another engine under the name."""
+        self.view = None
+        self.service = ServiceForecast()
+        self._samples.clear()
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def decide(
+        self,
+        now_s: float,
+        *,
+        waiting: int,
+        slo: Slo,
+        bounds: tuple[int, int],
+        share_ratio: float,
+        period_s: float,
+    ) -> bool:
+        """Ask the policy; whether the limit has changed. A policy that raises is not asked again:
+        the replica then runs what the engine itself does."""
+        self.due_s = now_s + period_s
+        low, high = bounds
+        if self.engine_max is not None:
+            high = min(high, self.engine_max)
+        low = min(low, high)
+        if self.failed:
+            decision = LimitDecision(high, self.reason)
+        else:
+            try:
+                decision = self._policy.update(self._signals(waiting, slo), now_s)
+            except Exception as error:
+                self.failed = True
+                decision = LimitDecision(high, f"the policy failed: {type(error).__name__}")
+        self._samples.clear()
+        self._arrivals, self._peak = 0, self.in_flight
+        limit = min(high, max(low, decision.limit))
+        changed = limit != self.limit
+        if changed or self.failed:
+            self.reason = decision.reason
+        self.limit = limit
+        self.own_limit = max(1, math.ceil(limit * share_ratio))
+        bound = decision.prefill_tokens_max
+        self.prefill_tokens_max = None if bound is None else math.ceil(bound * share_ratio)
+        return changed
+
+    def _signals(self, waiting: int, slo: Slo) -> LimitSignals:
+        in_flight, images, audio = self.in_flight, self._images, self._audio
+        return LimitSignals(
+            view=self.view,
+            running_max=self.engine_max,
+            in_flight=in_flight,
+            in_flight_peak=self._peak,
+            waiting=waiting,
+            arrivals=self._arrivals,
+            samples=tuple(self._samples),
+            ttft_target_s=slo.ttft_s,
+            itl_target_s=slo.itl_s,
+            modality_counts=(max(0, in_flight - images - audio), images, audio),
+            load_mean=self._kv_tokens / in_flight if in_flight else 0.0,
+        )
+
+
+def make_throttle(config: ControlConfig) -> Throttle:
+    """A replica's throttle as configured. It begins with the highest limit: what the engine takes
+    by itself is the engine's to say, and a governor that starts must not slow it down."""
+    limit = config.governor.limit_max
+    return Throttle(make_limit(config.governor, limit=limit), limit)

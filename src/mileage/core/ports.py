@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from mileage.core.actions import Action
+from mileage.core.events import Event
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 
-__all__ = ["RequestLog"]
+__all__ = ["JournalSink", "RequestLog"]
 
 
 class RequestLog(Protocol):
@@ -33,4 +35,44 @@ class RequestLog(Protocol):
 
     def close(self) -> None:
         """No record follows: what reads the log need not wait for one."""
+        ...
+
+
+class JournalSink(Protocol):
+    """Record of what the controller was told and what it answered. No call raises, and none but
+    `flush` and `close` need make a system call: requests go on whatever becomes of the journal."""
+
+    def start(self, snapshot: Callable[[], bytes]) -> None:
+        """The controller is new; `snapshot` gives its state at any later time, between events."""
+        ...
+
+    def handled(self, now_s: float, event: Event, actions: Sequence[Action], /) -> None:
+        """The controller was told the event, and answered with the actions."""
+        ...
+
+    def failed(self, now_s: float, event: Event, error: Exception, /) -> None:
+        """The controller was told the event, and raised."""
+        ...
+
+    def flush(self) -> None:
+        """Hand what is buffered to the kernel; called about once a second."""
+        ...
+
+    def close(self) -> None:
+        """No event follows."""
+        ...
+
+    @property
+    def ok(self) -> bool:
+        """Whether events are recorded now."""
+        ...
+
+    @property
+    def records_total(self) -> int:
+        """Events recorded so far."""
+        ...
+
+    @property
+    def dropped_total(self) -> int:
+        """Events that could not be recorded."""
         ...

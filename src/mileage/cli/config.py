@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from mileage.cli.config_document import Document
 from mileage.control.config import ControlConfig, CostsConfig, GovernorConfig
 from mileage.core.errors import ConfigError
 from mileage.core.slo import SloConfig
@@ -22,7 +22,7 @@ from mileage.policy.routing import RoutingConfig
 from mileage.policy.tenants import TenantLimits
 from mileage.storage.config import LedgerConfig
 
-__all__ = ["Config", "ledger_directory", "load_config", "state_directory"]
+__all__ = ["Config", "journal_directory", "ledger_directory", "load_config", "state_directory"]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +51,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             for digest in config.key_hashes:
                 if owners.setdefault(digest, tenant) != tenant:
                     expected = f"a key of its own (it belongs to {owners[digest]} too)"
-                    raise ConfigError(f"tenants.{tenant}.key_hashes", digest, expected)
+                    shown = f"{digest[:15]}..."
+                    raise ConfigError(f"tenants.{tenant}.key_hashes", shown, expected)
         for alias, model in self.aliases.items():
             if model in self.aliases:
                 raise ConfigError(f"aliases.{alias}", model, "a model, not another alias")
@@ -89,23 +90,10 @@ def load_config(
 
     `flags` maps dotted keys to values, None where a flag was not given; a table is added to that of
     the file, a list replaces it. The environment's keys are MILEAGE_SECTION_KEY. Raises
-    ConfigError, which names the key, or the file and line.
+    ConfigError, which names the key and where it is written: file and line, or variable.
     """
     environ = os.environ if environ is None else environ
-    tree = _read(path) if path is not None else {}
-    for section, struct in _sections().items():
-        for field in msgspec.structs.fields(struct):
-            text = environ.get(f"MILEAGE_{section}_{field.encode_name}".upper())
-            if text is not None:
-                key = f"{section}.{field.encode_name}"
-                _put(tree, key, _from_text(key, text, field.type))
-    for key, value in flags.items():
-        if value is not None:
-            _put(tree, key, value)
-    try:
-        return msgspec.convert(tree, Config)
-    except msgspec.ValidationError as error:
-        raise _config_error(error, path) from None
+    return Document(path, flags, environ, Config).decode(Config)
 
 
 def state_directory(environ: Mapping[str, str] | None = None) -> Path:
@@ -122,57 +110,8 @@ def ledger_directory(config: LedgerConfig) -> Path:
     return Path(config.directory).expanduser()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError("--config", str(path), f"a readable file ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ConfigError("--config", str(path), "a TOML file in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError("--config", str(path), f"valid TOML ({error})") from None
-
-
-def _sections() -> dict[str, type[msgspec.Struct]]:
-    """Sections whose keys the environment can set: those that are one struct."""
-    return {
-        field.encode_name: field.type
-        for field in msgspec.structs.fields(Config)
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
-    }
-
-
-def _from_text(key: str, text: str, kind: Any) -> Any:
-    """A value out of its text: lists are separated by commas."""
-    value: Any = text
-    if getattr(kind, "__origin__", None) is tuple:
-        value = [part.strip() for part in text.split(",") if part.strip()]
-    try:
-        return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
-    except msgspec.ValidationError as error:
-        variable = f"MILEAGE_{key.replace('.', '_').upper()}"
-        raise ConfigError(variable, text, str(error).removesuffix(" - at `$`")) from None
-
-
-def _put(tree: dict[str, Any], key: str, value: Any) -> None:
-    *parents, last = key.split(".")
-    for parent in parents:
-        below = tree.setdefault(parent, {})
-        if not isinstance(below, dict):
-            raise ConfigError(parent, below, "a table")
-        tree = below
-    known = tree.get(last)
-    tree[last] = known | value if isinstance(known, dict) and isinstance(value, dict) else value
-
-
-def _config_error(error: msgspec.ValidationError, path: Path | None) -> ConfigError:
-    message, _, where = str(error).partition(" - at `$")
-    where = where.removesuffix("`").removeprefix(".")
-    if message.startswith("Object contains unknown field"):
-        name = message.split("`")[1]
-        key = f"{where}.{name}" if where else name
-        file = f" of {path}" if path is not None else ""
-        return ConfigError(
-            key, "(present)", f"no such key{file}; see docs/reference/configuration.md"
-        )
-    return ConfigError(where or str(path), "(as given)", message)
+def journal_directory(config: JournalConfig) -> Path:
+    """Where the journal is: as configured, else below the state directory."""
+    if config.directory is None:
+        return state_directory() / "journal"
+    return Path(config.directory).expanduser()

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mileage.cli.config import Config, ledger_directory, state_directory
+from mileage.cli.config import Config, journal_directory, ledger_directory, state_directory
 from mileage.cli.listening import Listening
 from mileage.cli.public_config import public_config
 from mileage.cli.replicas import Replicas
@@ -176,7 +176,9 @@ class Host(FleetState):
             aliases=config.aliases,
             key_hashes=config.key_hashes,
             control=config.control(),
-            journal=config.journal,
+            journal=msgspec.structs.replace(
+                config.journal, directory=str(journal_directory(config.journal))
+            ),
             on_ledger_failure=config.ledger.on_failure,
         )
 

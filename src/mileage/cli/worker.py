@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from mileage import __version__
 from mileage.core.errors import MileageError
-from mileage.core.ports import RequestLog
+from mileage.core.ports import JournalSink, RequestLog
 from mileage.gateway.config import GatewayConfig
-from mileage.gateway.worker import run_worker
+from mileage.gateway.worker import lacks_of, run_worker
 from mileage.storage.config import LedgerConfig
+from mileage.storage.journal_writer import JournalWriter, new_header
 from mileage.storage.log import LogWriter
 
 __all__ = ["LOG_FORMAT", "command", "main"]
@@ -46,8 +48,27 @@ def main(arguments: list[str]) -> None:
             token_times=options.token_times,
         )
 
+    def open_journal(config: GatewayConfig, seed: int) -> JournalSink | None:
+        options = config.journal
+        if not options.enabled or options.directory is None:
+            return None
+        header = new_header(
+            version=__version__,
+            worker=int(index),
+            replicas=[upstream.name for upstream in config.upstreams],
+            lacks=lacks_of(config),
+            config=msgspec.json.encode(config.control).decode(),
+            seed=seed,
+        )
+        return JournalWriter(
+            Path(options.directory),
+            header,
+            segment_bytes_max=options.segment_bytes_max,
+            bytes_max=options.bytes_max,
+        )
+
     try:
-        uvloop.run(run_worker(control, listening, int(index), open_log))
+        uvloop.run(run_worker(control, listening, int(index), open_log, open_journal))
     except MileageError as error:
         _log.error("worker %s: %s", index, error)
         sys.exit(1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from mileage.control.controller import Controller
 from mileage.core.actions import Dispatch, Reject, WakeAt
 from mileage.core.events import Arrived, Event, ReplicaUp, Woke
-from mileage.core.ports import RequestLog
+from mileage.core.ports import JournalSink, RequestLog
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.metrics import GatewayMetrics
@@ -44,6 +44,7 @@ class Driver:
         metrics: GatewayMetrics,
         *,
         on_ledger_failure: Literal["open", "closed"],
+        journal: JournalSink | None = None,
     ) -> None:
         self.controller = controller
         self.targets = {target.name: target for target in targets}
@@ -51,6 +52,7 @@ class Driver:
         self.exchanges: dict[int, Exchange] = {}
         self.ledger_ok = True
         self._request_log = request_log
+        self._journal = journal
         self._fail_closed = on_ledger_failure == "closed"
         self._models: set[str] = set()
         self._recorded_s = float("-inf")
@@ -88,7 +90,17 @@ class Driver:
         """Tell the controller, and perform its actions in order."""
         if type(event) is ReplicaUp:
             self._models.update(event.models)
-        for action in self.controller.handle(event, now_s):
+        journal = self._journal
+        if journal is None:
+            actions = self.controller.handle(event, now_s)
+        else:
+            try:
+                actions = self.controller.handle(event, now_s)
+            except Exception as error:
+                journal.failed(now_s, event, error)
+                raise
+            journal.handled(now_s, event, actions)
+        for action in actions:
             if type(action) is Dispatch:
                 exchange = self.exchanges.get(action.request_id)
                 if exchange is not None:
@@ -143,9 +155,14 @@ class Driver:
             self._idle.set()
 
     def snapshot_ledger(self) -> None:
-        """Bring the counters of ledger records up to date."""
+        """Bring the counters of ledger and journal records up to date."""
         self.metrics.ledger_records.values[()] = self._written_total
         self.metrics.ledger_dropped.values[()] = self._dropped_total
+        journal = self._journal
+        if journal is not None:
+            self.metrics.journal_records.values[()] = journal.records_total
+            self.metrics.journal_dropped.values[()] = journal.dropped_total
+            self.metrics.journal_stopped.set(int(not journal.ok))
 
     def _record(self, record: bytes, then: Then, cut: Cut) -> None:
         self._records.append(record)

@@ -48,13 +48,7 @@ class GatewayMetrics:
             "Attempts that failed, by replica and kind.",
             ("replica", "kind"),
         )
-        self.ledger_records = Counter(
-            "mileage_ledger_records_total", "Records written to the request log."
-        )
-        self.ledger_dropped = Counter(
-            "mileage_ledger_dropped_records_total",
-            "Records that the request log could not take.",
-        )
+        self._add_records()
         self.ttft = Histogram(
             "mileage_time_to_first_token_seconds",
             "From receipt of a request's last byte to the first token of its stream.",
@@ -86,6 +80,25 @@ class GatewayMetrics:
             "mileage_replica_in_flight", "Requests dispatched and not finished.", ("replica",)
         )
         self._status_labels: dict[int, tuple[str]] = {}
+
+    def _add_records(self) -> None:
+        """Families of what is written down."""
+        self.ledger_records = Counter(
+            "mileage_ledger_records_total", "Records written to the request log."
+        )
+        self.ledger_dropped = Counter(
+            "mileage_ledger_dropped_records_total",
+            "Records that the request log could not take.",
+        )
+        self.journal_records = Counter(
+            "mileage_journal_records_total", "Events recorded in the journal."
+        )
+        self.journal_dropped = Counter(
+            "mileage_journal_dropped_records_total", "Events that the journal could not take."
+        )
+        self.journal_stopped = Gauge(
+            "mileage_journal_stopped", "Workers whose journal cannot be written: 1 each."
+        )
 
     def families(self) -> list[Counter | Gauge | Histogram]:
         """All families, in the order in which they are exposed."""

@@ -12,12 +12,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from mileage.control.controller import Controller
+from mileage.control.snapshot import dump_state
 from mileage.core.events import Event
-from mileage.core.ports import RequestLog
+from mileage.core.ports import JournalSink, RequestLog
+from mileage.core.request import Endpoint
 from mileage.gateway.app import App
 from mileage.gateway.channel import Channel
 from mileage.gateway.config import GatewayConfig
@@ -39,7 +42,7 @@ from mileage.gateway.target import Target
 from mileage.gateway.tls import tls_context
 from mileage.wire.listener import HttpListener
 
-__all__ = ["Worker", "run_worker"]
+__all__ = ["Worker", "lacks_of", "run_worker"]
 
 _REPORT_S = 1.0
 _FLUSH_S = 1.0
@@ -57,21 +60,26 @@ class Worker:
         seed: int,
         request_log: RequestLog,
         channel: Channel[ToWorker],
+        journal: JournalSink | None = None,
     ) -> None:
         self._config = config
-        self._channel, self._request_log = channel, request_log
+        self._channel, self._request_log, self._journal = channel, request_log, journal
         self.metrics = GatewayMetrics()
+        controller = Controller(
+            replicas=tuple(upstream.name for upstream in config.upstreams),
+            config=config.control,
+            lacks=lacks_of(config),
+            random=random.Random(seed),  # noqa: S311 -- routing, not secrets
+        )
+        if journal is not None:
+            journal.start(partial(dump_state, controller))
         self._driver = Driver(
-            Controller(
-                replicas=tuple(upstream.name for upstream in config.upstreams),
-                config=config.control,
-                lacks={u.name: u.unsupported for u in config.upstreams if u.unsupported},
-                random=random.Random(seed),  # noqa: S311 -- routing, not secrets
-            ),
+            controller,
             [Target(upstream) for upstream in config.upstreams],
             request_log,
             self.metrics,
             on_ledger_failure=config.on_ledger_failure,
+            journal=journal,
         )
         self._app = App(config, self._driver, RequestIds(index))
         self._listener = HttpListener(
@@ -108,6 +116,8 @@ class Worker:
                 await self._driver.wait_idle()
         self._driver.stop()
         self._request_log.close()
+        if self._journal is not None:
+            self._journal.close()
         self._tell_state()
         await self._channel.finish(_FLUSH_S)
 
@@ -152,6 +162,8 @@ class Worker:
 
     async def _report(self) -> None:
         while True:
+            if self._journal is not None:
+                self._journal.flush()
             self._tell_state()
             await asyncio.sleep(_REPORT_S)
 
@@ -192,13 +204,22 @@ class Worker:
         )
 
 
+def lacks_of(config: GatewayConfig) -> dict[str, tuple[Endpoint, ...]]:
+    """Endpoints that replicas do not have, by name."""
+    return {u.name: u.unsupported for u in config.upstreams if u.unsupported}
+
+
 async def run_worker(
     control: socket.socket,
     listening: socket.socket,
     index: int,
     open_log: Callable[[GatewayConfig], RequestLog],
+    open_journal: Callable[[GatewayConfig, int], JournalSink | None],
 ) -> None:
-    """Run a worker on inherited sockets; the configuration comes as the first message."""
+    """Run a worker on inherited sockets; the configuration comes as the first message.
+
+    `open_journal` is told the seed of the controller's random numbers, too.
+    """
     channel: Channel[ToWorker] = await Channel.open(control, ToWorker)
     first = await channel.receive()
     if not isinstance(first, Configure):
@@ -206,12 +227,14 @@ async def run_worker(
     server = fit_connections(first.config.server, raise_file_limit())
     config = msgspec.structs.replace(first.config, server=server)
     request_log = open_log(config)
+    seed = int.from_bytes(os.urandom(8))
     worker = Worker(
         config,
         index=index,
-        seed=int.from_bytes(os.urandom(8)),
+        seed=seed,
         request_log=request_log,
         channel=channel,
+        journal=open_journal(config, seed),
     )
     # Start-up's objects live for ever; and what a request allocates is freed by reference counts,
     # so that full collections, which would show in the tail latency, can be rare.

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mileage.core.request import Endpoint, Request
+from mileage.core.request import Endpoint, Priority, Request
 from mileage.gateway.answer_head import JSON_LINES
 from mileage.gateway.bodies import parse_body
 from mileage.gateway.call import Call
@@ -34,7 +34,7 @@ _ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.
 _FORWARDED = frozenset(
     (b"traceparent", b"tracestate", b"x-request-id", b"anthropic-version", b"anthropic-beta")
 )
-_BYTES_PER_TOKEN = 4
+_PRIORITIES: dict[bytes, Priority] = {b"high": "high", b"normal": "normal", b"low": "low"}
 _DRAIN_RETRY_AFTER_S = 5
 _trace_parent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -90,7 +90,7 @@ class App:
     def _generate(
         self, endpoint: Endpoint, http: HttpRequest, connection: ServerConnection
     ) -> None:
-        authorization = api_key = trace = host = origin = None
+        authorization = api_key = trace = host = origin = asked = None
         forwarded = b""
         cors = b""
         for name, value in http.headers:
@@ -102,6 +102,8 @@ class App:
                 forwarded += b"%b: %b\r\n" % (name, value)
                 if name == b"traceparent":
                     trace = value
+            elif name == b"x-mileage-priority":
+                asked = value
             elif name == b"host":
                 host = value
             elif name == b"origin":
@@ -115,6 +117,7 @@ class App:
         if tenant is None:
             raise _key_refusal(authorization is None and api_key is None)
         credentials = _credentials(authorization, api_key) if self._pass_authorization else b""
+        priority = None if asked is None else _priority(asked)
         body = parse_body(endpoint, http.body)
         # Of the last byte's receipt: a pipelined request has waited since.
         waited_s = time.monotonic() - http.received_s
@@ -130,9 +133,14 @@ class App:
             endpoint=endpoint,
             stream=body.stream,
             arrived_s=http.received_s,
-            prompt_tokens_estimate=body.prompt_bytes // _BYTES_PER_TOKEN + 1,
+            prompt_tokens_estimate=body.prompt_tokens_estimate,
+            prompt_tokens_max=body.prompt_tokens_max,
             output_tokens_max=body.output_tokens_max,
             prefix_key=zlib.crc32(body.prefix, zlib.crc32(f"{tenant}\n{model}".encode())),
+            priority=priority,
+            choices=body.choices,
+            image_patches=body.media.image_patches,
+            audio_frames=body.media.audio_frames,
         )
         call = Call(
             http,
@@ -238,6 +246,14 @@ def _key_refusal(missing: bool) -> Refusal:
         else "the API key is not valid"
     )
     return Refusal(401, message, code="invalid_api_key")
+
+
+def _priority(asked: bytes) -> Priority:
+    priority = _PRIORITIES.get(asked.strip().lower())
+    if priority is None:
+        message = "the header 'x-mileage-priority' must be high, normal or low"
+        raise Refusal(400, message, param="x-mileage-priority")
+    return priority
 
 
 def _credentials(authorization: bytes | None, api_key: bytes | None) -> bytes:

@@ -9,12 +9,17 @@ import msgspec
 from msgspec import Meta, Raw
 
 from mileage.core.request import Endpoint
+from mileage.gateway.media import NO_MEDIA, Media, find_media, may_have_media
 from mileage.gateway.refusals import Refusal
 
 __all__ = ["Body", "parse_body", "upstream_body"]
 
 _PREFIX_BYTES = 1024
 """Prompts whose first bytes agree this far are taken to share a prefix."""
+_BYTES_PER_TOKEN = 4
+"""Of English text, in JSON; other languages and code have fewer."""
+_TEMPLATE_TOKENS = 64
+"""A chat template may add a system message of its own; gpt-oss adds some 60 tokens."""
 
 _INCLUDE_USAGE = b'{"stream_options":{"include_usage":true},'
 
@@ -23,6 +28,9 @@ _Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
 _Choices = Annotated[int, Meta(ge=1, le=1024)]
 _Probability = Annotated[float, Meta(ge=0, le=1)]
 _Temperature = Annotated[float, Meta(ge=0, le=100)]
+
+
+_ABSENT = Raw()
 
 
 class _StreamOptions(msgspec.Struct):
@@ -43,6 +51,7 @@ class _Chat(_Common, kw_only=True):
     stream_options: _StreamOptions | None = None
     max_tokens: _Tokens | None = None
     max_completion_tokens: _Tokens | None = None
+    tools: Raw = _ABSENT
     n: _Choices | None = None
 
 
@@ -60,11 +69,15 @@ class _Embeddings(msgspec.Struct, kw_only=True):
 
 class _Responses(_Common, kw_only=True):
     input: Raw
+    instructions: Raw = _ABSENT
+    tools: Raw = _ABSENT
     max_output_tokens: _Tokens | None = None
 
 
 class _Messages(_Common, kw_only=True):
     messages: Raw
+    system: Raw = _ABSENT
+    tools: Raw = _ABSENT
     max_tokens: _Tokens | None = None
 
 
@@ -92,11 +105,25 @@ _missing = re.compile(r"missing required field `(.*?)`")
 
 
 class Body:
-    """What the gateway knows of a body. `prefix` is the head of the prompt's JSON."""
+    """What the gateway knows of a body. `prefix` is the head of the prompt's JSON.
 
-    __slots__ = ("model", "output_tokens_max", "prefix", "prompt_bytes", "stream", "usage_asked")
+    `text_bytes` is the JSON of all text that goes to the model, tools and system prompt included,
+    media not; a token of text has at least one byte there. `media` is what images and audio add.
+    """
 
-    def __init__(self, endpoint: Endpoint, parsed: msgspec.Struct) -> None:
+    __slots__ = (
+        "choices",
+        "media",
+        "model",
+        "output_tokens_max",
+        "prefix",
+        "stream",
+        "template_tokens",
+        "text_bytes",
+        "usage_asked",
+    )
+
+    def __init__(self, endpoint: Endpoint, parsed: msgspec.Struct, raw: bytes) -> None:
         self.model: str = parsed.model  # type: ignore[attr-defined]
         self.stream: bool = endpoint != "embeddings" and bool(parsed.stream)  # type: ignore[attr-defined]
         field, starts = _PROMPT_FIELDS[endpoint]
@@ -104,19 +131,53 @@ class Body:
         empty = len(prompt) <= 2 or (len(prompt) < 64 and not bytes(prompt[1:-1]).strip())
         if prompt[0] not in starts or (empty and prompt[0] == 0x5B):
             raise Refusal(400, f"'{field}' must be {_EXPECTED[starts]}", param=field)
-        self.prompt_bytes = len(prompt)
+        self.text_bytes = len(prompt)
+        self.media: Media = NO_MEDIA
+        self.template_tokens = 0
+        self.choices = 1
         self.prefix = prompt[:_PREFIX_BYTES]
         self.usage_asked: bool | None = None
         """stream_options.include_usage; None: the body has no stream_options."""
         self.output_tokens_max: int | None = None
         if isinstance(parsed, _Chat):
             self.output_tokens_max = parsed.max_completion_tokens or parsed.max_tokens
-        elif isinstance(parsed, _Completions | _Messages):
+            self._ask(parsed)
+            self._look(prompt, raw, len(parsed.tools), may_have_media(raw))
+        elif isinstance(parsed, _Completions):
             self.output_tokens_max = parsed.max_tokens
+            self._ask(parsed)
+        elif isinstance(parsed, _Messages):
+            self.output_tokens_max = parsed.max_tokens
+            more_bytes = len(parsed.system) + len(parsed.tools)
+            self._look(prompt, raw, more_bytes, may_have_media(raw))
         elif isinstance(parsed, _Responses):
             self.output_tokens_max = parsed.max_output_tokens
-        if isinstance(parsed, _Chat | _Completions) and parsed.stream_options is not None:
+            # Here a screenshot is an item of the prompt itself, and in no list of its own.
+            self._look(prompt, raw, len(parsed.instructions) + len(parsed.tools), True)
+
+    def _ask(self, parsed: _Chat | _Completions) -> None:
+        """What only chat and completions can ask for."""
+        self.choices = parsed.n or 1
+        if parsed.stream_options is not None:
             self.usage_asked = bool(parsed.stream_options.include_usage)
+
+    def _look(self, prompt: memoryview, raw: bytes, more_bytes: int, media: bool) -> None:
+        """Weigh a prompt of messages, with `more_bytes` of text beside it, perhaps with media."""
+        self.template_tokens = _TEMPLATE_TOKENS
+        if media:
+            self.media = find_media(prompt, raw)
+            more_bytes -= self.media.payload_bytes
+        self.text_bytes += more_bytes
+
+    @property
+    def prompt_tokens_estimate(self) -> int:
+        """Tokens of text that the prompt probably has, at least 1."""
+        return self.text_bytes // _BYTES_PER_TOKEN + 1
+
+    @property
+    def prompt_tokens_max(self) -> int:
+        """Tokens of text that the prompt cannot exceed."""
+        return self.text_bytes + self.template_tokens
 
 
 def parse_body(endpoint: Endpoint, body: bytes) -> Body:
@@ -126,7 +187,7 @@ def parse_body(endpoint: Endpoint, body: bytes) -> Body:
     try:
         if not body.isascii():
             body.decode()
-        return Body(endpoint, _DECODERS[endpoint].decode(body))
+        return Body(endpoint, _DECODERS[endpoint].decode(body), body)
     except UnicodeDecodeError as error:
         raise Refusal(400, f"the body is not UTF-8 (byte {error.start})") from None
     except RecursionError:

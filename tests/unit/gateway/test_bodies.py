@@ -120,7 +120,7 @@ def test_what_is_known_of_a_body() -> None:
     assert body.stream
     assert body.usage_asked
     assert body.output_tokens_max == 7
-    assert body.prompt_bytes == len(msgspec.json.encode(CHAT["messages"]))
+    assert body.text_bytes == len(msgspec.json.encode(CHAT["messages"]))
 
 
 def test_prompts_that_begin_alike_have_the_same_prefix() -> None:

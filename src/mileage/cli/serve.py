@@ -17,7 +17,8 @@ import typer
 import uvloop
 from rich.console import Console
 
-from mileage.cli.config import Config, load_config, state_directory
+from mileage.cli.config import Config, state_directory
+from mileage.cli.config_source import ConfigSource
 from mileage.cli.host import Host
 from mileage.cli.listening import Listening
 from mileage.cli.progress import Steps
@@ -26,9 +27,8 @@ from mileage.core.errors import ConfigError
 from mileage.engines.embedded.resolve import resolve_model
 from mileage.engines.remote import parse_engine
 from mileage.gateway.admin.token import resolve_token
-from mileage.gateway.tls import tls_context
 
-__all__ = ["check_exposure", "serve"]
+__all__ = ["serve"]
 
 _Path = Path | None
 
@@ -100,7 +100,7 @@ def serve(
     if log_level not in ("debug", "info", "warning", "error"):
         raise ConfigError("--log-level", log_level, "debug, info, warning or error")
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
-    _serve(load_config(config, flags), log_level=log_level, as_json=as_json)
+    _serve(ConfigSource(config, flags), log_level=log_level, as_json=as_json)
 
 
 def _engines(texts: list[str]) -> list[object] | None:
@@ -117,10 +117,9 @@ def _aliases(texts: list[str]) -> dict[str, str] | None:
     return aliases or None
 
 
-def _serve(config: Config, *, log_level: str, as_json: bool) -> None:
+def _serve(source: ConfigSource, *, log_level: str, as_json: bool) -> None:
     started_s = time.monotonic()
-    check_exposure(config)
-    tls_context(config.server)  # files that cannot be used are told now, not by worker after worker
+    config = source.load()
     console = Console(stderr=True, highlight=False)
     model_path = None
     if not config.engines:
@@ -151,18 +150,6 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     await host.run(ready)
-
-
-def check_exposure(config: Config) -> None:
-    """Refuse to serve other machines without keys, unless told so."""
-    server = config.server
-    if config.key_hashes or server.allow_no_keys or server.loopback:
-        return
-    raise ConfigError(
-        "server.host",
-        server.host,
-        "a loopback address, or tenants with keys (mileage keys create), or allow_no_keys = true",
-    )
 
 
 def _dashboard(config: Config, listening: Listening) -> str:

@@ -28,11 +28,15 @@ class MileageError(Exception):
 
 
 class ConfigError(MileageError):
-    """A configuration value is not usable; names the key, the value and what was expected."""
+    """A configuration value is not usable; names the key, the value and what was expected.
 
-    def __init__(self, key: str, value: object, expected: str) -> None:
-        self.key, self.value, self.expected = key, value, expected
-        super().__init__(f"{key}: got {value!r}, expected {expected}")
+    `place` is where it was written, where that is known: FILE:LINE, or a variable's name.
+    """
+
+    def __init__(self, key: str, value: object, expected: str, *, place: str | None = None) -> None:
+        self.key, self.value, self.expected, self.place = key, value, expected, place
+        written = f"{place}: " if place is not None else ""
+        super().__init__(f"{written}{key}: got {value!r}, expected {expected}")
 
 
 class EngineError(MileageError):

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from mileage import __version__
 from mileage.cli.config import Config
+from mileage.cli.config_source import check_exposure
 from mileage.cli.main import app
-from mileage.cli.serve import check_exposure
 from mileage.core.errors import ConfigError
 from mileage.gateway.config import ServerConfig, TenantConfig
 from mileage.gateway.keys import KeyRing, key_hash

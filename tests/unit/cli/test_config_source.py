@@ -1,0 +1,185 @@
+"""Where what is wrong with a configuration is written, and that no secret is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mileage.cli.config_source import ConfigSource
+from mileage.core.errors import ConfigError
+from tests.support.certificate import write_certificate
+
+SECRET = "TOPSECRET-value-of-some-length"
+ENGINE = '[[engines]]\nkind = "vllm"\nurl = "http://10.0.0.1:8000"\n'
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mileage.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> ConfigError:
+    with pytest.raises(ConfigError) as raised:
+        ConfigSource(path, flags or {}, environ or {}).load()
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "expected"),
+    [
+        pytest.param("[slo]\n\nttft_s = 0\n", 3, "slo.ttft_s", "positive", id="a target of 0"),
+        pytest.param(
+            '\n[governor]\npolicy = "best"\n', 3, "governor.policy", "Invalid enum", id="a policy"
+        ),
+        pytest.param("[server]\nport = 1\nprot = 2\n", 3, "server.prot", "no such key", id="a key"),
+        pytest.param("\n[sever]\n", 2, "sever", "no such key", id="a section"),
+        pytest.param(
+            "[tenants.a]\n[tenants.b]\n[[tenants.b.budgets]]\n"
+            'amount = 5\nunit = "euro"\nper = "day"\n',
+            5,
+            "tenants.b.budgets[0].unit",
+            "Invalid enum",
+            id="the unit of a budget",
+        ),
+        pytest.param(
+            '[tenants.a]\n[[tenants.a.budgets]]\nper = "day"\nunit = "tokens"\namount = -1\n',
+            5,
+            "tenants.a.budgets[0].amount",
+            "positive",
+            id="the amount of a budget",
+        ),
+        pytest.param(
+            '[tenants."a.b"]\nconcurrency_max = 0\n',
+            2,
+            "tenants.a.b.concurrency_max",
+            "at least 1",
+            id="a tenant with a dot in its name",
+        ),
+        pytest.param(
+            '[[tenants.a.budgets]]\namount = 1\nunit = "usd"\nper = "day"\n[costs]\n',
+            5,
+            "costs.usd_per_gpu_hour",
+            "a price",
+            id="a key that is absent, but its table is there",
+        ),
+        pytest.param(
+            "[costs.models.m]\nprompt_usd_per_mtok = 1\noutput_usd_per_mtok = 1\n"
+            '[costs.models."n.n"]\nprompt_usd_per_mtok = -1\noutput_usd_per_mtok = 1\n',
+            5,
+            "costs.models.n.n.prompt_usd_per_mtok",
+            "at least 0",
+            id="the price of a model",
+        ),
+        pytest.param(
+            f"{ENGINE}{ENGINE.replace('10.0.0.1', '10.0.0.2')}health_interval_s = 0\n",
+            7,
+            "engines.health_interval_s",
+            "(engine http://10.0.0.2:8000)",
+            id="the second engine",
+        ),
+        pytest.param(
+            f'{ENGINE}[[engines]]\nkind = "vllm"\n', 4, "engines[1].url", "required", id="no url"
+        ),
+        pytest.param(
+            f'{ENGINE}name = "a"\n{ENGINE}api_key_env = "NOT_SET"\n',
+            8,
+            "engines.api_key_env",
+            "variable that is set",
+            id="an engine's key that is not there",
+        ),
+        pytest.param(f"{ENGINE}{ENGINE}", 1, "engines.name", "of its own", id="one name twice"),
+        pytest.param(
+            '[server]\nhost = "0.0.0.0"\n', 2, "server.host", "a loopback address", id="exposed"
+        ),
+        pytest.param(
+            '[server]\ntls_cert = "/nowhere/a.pem"\ntls_key = "/nowhere/b.pem"\n',
+            2,
+            "server.tls_cert",
+            "readable",
+            id="no certificate",
+        ),
+        pytest.param(
+            '[admin]\ntls_key = "/nowhere/b.pem"\ntls_cert = "/nowhere/a.pem"\n',
+            3,
+            "admin.tls_cert",
+            "readable",
+            id="no certificate of the admin plane",
+        ),
+        pytest.param('[aliases]\na = "b"\nb = "c"\n', 2, "aliases.a", "a model", id="an alias"),
+        pytest.param("a = 1\n[server\n", 2, "--config", "valid TOML", id="no TOML"),
+        pytest.param("a = [\n1,\n", 3, "--config", "valid TOML", id="cut off"),
+    ],
+)
+def test_file_line_key_and_what_is_expected(
+    tmp_path: Path, text: str, line: int, key: str, expected: str
+) -> None:
+    path = written(tmp_path, text)
+    error = error_of(path)
+    assert (error.place, error.key) == (f"{path}:{line}", key)
+    assert expected in error.expected
+    assert str(error).startswith(f"{path}:{line}: {key}: got ")
+
+
+def test_a_value_of_the_environment_is_told_by_its_variable(tmp_path: Path) -> None:
+    path = written(tmp_path, "[slo]\nttft_s = 1\n")
+    error = error_of(path, environ={"MILEAGE_SLO_TTFT_S": "-1"})
+    assert (error.place, error.key) == ("MILEAGE_SLO_TTFT_S", "slo.ttft_s")
+    assert "MILEAGE_SLO_ITL_S" in str(error_of(path, environ={"MILEAGE_SLO_ITL_S": "x"}))
+
+
+def test_a_value_of_the_command_line_is_told_so(tmp_path: Path) -> None:
+    path = written(tmp_path, '[server]\nport = 1\n[aliases]\na = "b"\n')
+    assert error_of(path, {"server.port": -1}).place == "the command line"
+    assert error_of(path, {"aliases": {"c": "a"}}).place == "the command line"
+    assert error_of(path, {"aliases": {"b": "d"}}).place == f"{path}:4"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f'[admin]\ntoken = "{SECRET} "\n', id="a token with a space"),
+        pytest.param(f'[admin]\ntoken = ["{SECRET}"]\n', id="a token in a list"),
+        pytest.param(f'[admin]\ntokn = "{SECRET}"\n', id="a misspelt key"),
+        pytest.param(f'admin = "{SECRET}"\n', id="no table"),
+        pytest.param(f'[tenants.a]\nkey_hashes = ["{SECRET}"]\n', id="a key in the clear"),
+        pytest.param(f'[admin]\ntoken = "{SECRET}\n', id="a text that does not end"),
+        pytest.param(f"[admin]\ntoken = {SECRET}\n", id="a text without quotes"),
+        pytest.param(
+            f'{ENGINE.replace("10.0", f"me:{SECRET}@10.0")}api_key_env = "X"\n', id="an engine's"
+        ),
+        pytest.param(
+            f'{ENGINE}metrics_url = "ftp://me:{SECRET}@10.0.0.1/"\n', id="of a metrics url"
+        ),
+    ],
+)
+@pytest.mark.parametrize("environ", [{}, {"MILEAGE_ADMIN_PORT": "1"}], ids=["file", "both"])
+def test_no_message_has_a_secret(tmp_path: Path, text: str, environ: dict[str, str]) -> None:
+    assert SECRET not in str(error_of(written(tmp_path, text), environ=environ))
+
+
+def test_it_sees_that_files_were_written(tmp_path: Path) -> None:
+    certificate, key = write_certificate(tmp_path)
+    tls = f'[server]\ntls_cert = "{certificate}"\ntls_key = "{key}"\n'
+    path = written(tmp_path, tls)
+    source = ConfigSource(path, {}, {})
+    source.load()
+    assert source.look() == source.seen
+    digest = source.certificate
+    for file in (path, certificate, key):
+        os.utime(file, ns=(1, 1))
+        assert source.look() != source.seen
+        source.load()
+        assert source.look() == source.seen
+    assert source.certificate == digest
+    replaced = tmp_path / "other.toml"
+    replaced.write_text("[server\n", "utf-8")
+    replaced.replace(path)
+    with pytest.raises(ConfigError):
+        source.load()
+    assert source.look() == source.seen, "what cannot be read is not read again and again"
+    path.unlink()
+    assert source.look() != source.seen

@@ -1,0 +1,173 @@
+"""LatencyModel: what one replica's gaps between tokens will be at another number of requests."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from typing import NamedTuple
+
+from mileage.costmodel.step_time import StepTimeFit
+from mileage.policy.limits.limit import RequestSample
+from mileage.policy.limits.readings import count_of, positive
+
+__all__ = ["LatencyModel"]
+
+_RECENT = 64
+_RECENT_S = 120.0
+_PREFILL_TOKENS_MAX = 1_000_000.0
+
+
+class _Recent(NamedTuple):
+    now_s: float
+    began_s: float
+    running: float
+    kv_tokens: float
+    prefill_tokens: float
+    prompt_tokens: float
+    itl_p99_s: float | None
+
+
+class LatencyModel:
+    """The fitted step time, the mix of the requests, and by how much the worst gaps exceed a step.
+
+    The mix (tokens of context and tokens prefilled per step, each per running request) and the
+    stalls are of the latest requests, none older than two minutes; the fit remembers longer. A
+    stall is the p99 of a request's own gaps less the mean step that the fit gives for what the
+    replica did meanwhile: prompts of others that were prefilled in one go, mostly. It hardly
+    depends on how many requests run, so it is added to the step time and does not scale it.
+    """
+
+    __slots__ = ("_recent", "fit")
+
+    def __init__(self) -> None:
+        self.fit = StepTimeFit()
+        self._recent: deque[_Recent] = deque(maxlen=_RECENT)
+
+    def learn(self, sample: RequestSample, now_s: float) -> None:
+        """Take in one request; figures that cannot be are left out."""
+        running = positive(sample.running_mean)
+        if running is None:
+            return
+        kv_tokens = count_of(sample.kv_tokens_mean)
+        prefill_tokens = count_of(sample.prefill_tokens_per_step)
+        step_s = positive(sample.step_s)
+        if step_s is not None:
+            self.fit.learn(running, kv_tokens, prefill_tokens, step_s)
+        prompt_tokens = count_of(sample.prompt_tokens)
+        itl_p99_s = positive(sample.itl_p99_s)
+        stay_s = count_of(sample.service_ttft_s) + (step_s or 0.0) * count_of(sample.output_tokens)
+        self._recent.append(
+            _Recent(
+                now_s, now_s - stay_s, running, kv_tokens, prefill_tokens, prompt_tokens, itl_p99_s
+            )
+        )
+
+    def forget_old(self, now_s: float) -> None:
+        """Drop the mix and the stalls of long ago."""
+        while self._recent and self._recent[0].now_s < now_s - _RECENT_S:
+            self._recent.popleft()
+
+    @property
+    def running_seen(self) -> float:
+        """The most requests at once that the latest ones have met."""
+        return max((r.running for r in self._recent), default=0.0)
+
+    @property
+    def prompt_tokens(self) -> float:
+        """Mean prompt of the latest requests; 0 without any."""
+        return sum(r.prompt_tokens for r in self._recent) / max(1, len(self._recent))
+
+    @property
+    def prefill_tokens_ratio(self) -> float:
+        """Tokens prefilled in each step, per running request."""
+        return self._per_running(sum(r.prefill_tokens for r in self._recent))
+
+    def step_s(self, running: float, prefill_tokens: float | None = None) -> float:
+        """Time of a step with as many requests of the present mix; inf until there is a fit.
+
+        `prefill_tokens` None: the mean that goes with them.
+        """
+        kv_tokens = running * self._per_running(sum(r.kv_tokens for r in self._recent))
+        if prefill_tokens is None:
+            prefill_tokens = running * self.prefill_tokens_ratio
+        step_s = self.fit.predict(running, kv_tokens, prefill_tokens)
+        return math.inf if step_s is None else step_s
+
+    def _per_running(self, total: float) -> float:
+        running = sum(r.running for r in self._recent)
+        return total / running if running > 0.0 else 0.0
+
+    def stalls(self, since_s: float) -> list[float]:
+        """Stalls in seconds, ascending, of requests that began no earlier."""
+        return sorted(
+            self._stall(r, r.itl_p99_s)
+            for r in self._recent
+            if r.itl_p99_s is not None and r.began_s >= since_s
+        )
+
+    def _stall(self, recent: _Recent, itl_p99_s: float) -> float:
+        step_s = self.fit.predict(recent.running, recent.kv_tokens, recent.prefill_tokens)
+        return 0.0 if step_s is None else max(0.0, itl_p99_s - step_s)
+
+    def most_within(self, cap_s: float, stall_s: float, ceiling: int) -> int:
+        """The most requests of the present mix whose step and stall stay within `cap_s`; or 0.
+
+        A step takes no less time with more requests, so it is found by halving.
+        """
+        low, high = 0, ceiling
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.step_s(middle) + stall_s <= cap_s:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def best_attained(self, cap_s: float, stalls: list[float], ceiling: int) -> int:
+        """The number of requests at which the most tokens per second come within `cap_s`; or 0.
+
+        For when no number keeps nearly all of them within it: some stalls are too long whatever
+        runs beside them.
+        """
+        best, best_rate = 0, 0.0
+        running = 1
+        while running <= ceiling:
+            step_s = self.step_s(running)
+            within = bisect_right(stalls, cap_s - step_s)
+            rate = within * running / step_s if step_s > 0.0 else 0.0
+            if rate > best_rate:
+                best, best_rate = running, rate
+            running = max(running + 1, running * 11 // 10)
+        return best
+
+    def prefill_within(self, cap_s: float, running: int) -> float:
+        """Prompt tokens of one step that keep it within `cap_s`, beside as many requests."""
+        low, high = 0.0, _PREFILL_TOKENS_MAX
+        if self.step_s(running, high) <= cap_s:
+            return math.inf
+        while high - low > 1.0:
+            middle = (low + high) / 2
+            if self.step_s(running, middle) <= cap_s:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def prefill_for(self, tokens_per_s: float, running: int) -> float:
+        """Prompt tokens in flight that sustain this rate of prefill; inf: none does.
+
+        Those in flight are prefilled in one step; the next ones come in during the step that
+        follows, which prefills none.
+        """
+        plain_s = self.step_s(running, 0.0)
+        low, high = 0.0, _PREFILL_TOKENS_MAX
+        if high < tokens_per_s * (plain_s + self.step_s(running, high)):
+            return math.inf
+        while high - low > 1.0:
+            middle = (low + high) / 2
+            if middle >= tokens_per_s * (plain_s + self.step_s(running, middle)):
+                high = middle
+            else:
+                low = middle
+        return high

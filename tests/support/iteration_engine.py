@@ -78,7 +78,8 @@ def poisson_jobs(
     output_tokens: tuple[int, int] = (50, 200),
 ) -> list[Job]:
     """Poisson arrivals, with lengths uniform in the ranges."""
-    jobs, now_s = [], 0.0
+    jobs: list[Job] = []
+    now_s = 0.0
     while True:
         now_s += random.expovariate(rate)
         if now_s >= duration_s:

@@ -126,8 +126,8 @@ class StepTimeFit:
             self.error_ratio += gain * (error - self.error_ratio)
         if error <= _STRAY * usual:
             self._remember(sample)
-        weight = min(1.0, _HUBER * usual / error) if error > 0.0 else 1.0
         scale_s = max(predicted_s, 0.1 * step_s)
+        weight = min(1.0, _HUBER * usual * scale_s / max(abs(step_s - predicted_s), 1e-12))
         self._recent.append(sample)
         plane = self._plane_for(sample, usual * predicted_s)
         plane.learn(sample.features, step_s, scale_s, weight)

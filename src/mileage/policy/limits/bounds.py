@@ -29,7 +29,8 @@ class LimitBounds(msgspec.Struct, frozen=True, gc=False):
     def clamp(self, limit: float, signals: LimitSignals) -> int:
         """The limit (finite) as a whole number within the bounds; the engine's own one wins."""
         ceiling = self.ceiling(signals)
-        return int(min(max(limit, self.limit_min, 1), ceiling))
+        # A hair more, so that a division's rounding does not cost a request.
+        return int(min(max(limit + 1e-6, self.limit_min, 1), ceiling))
 
 
 UNBOUNDED = LimitBounds()

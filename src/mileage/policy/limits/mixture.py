@@ -93,7 +93,7 @@ class MixtureLimit:
         if tokens_max is None:
             return None
         free_tokens = max(0.0, self._config.kv_mark_ratio - usage) * tokens_max
-        return max(1.0, signals.in_flight + free_tokens // load)
+        return max(1.0, signals.in_flight + free_tokens / load)
 
 
 def mix_entropy(counts: tuple[float, ...]) -> float | None:

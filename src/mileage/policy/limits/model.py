@@ -18,8 +18,6 @@ __all__ = ["ModelConfig", "ModelLimit"]
 
 _REACH = 2.0
 _DEADBAND_RATIO = 0.05
-_KNEE_RATIO = 0.995
-_KNEE_ERROR_RATIO = 0.05
 _PREFILL_MARGIN = 1.25
 _SLACK_STEP = 1.25
 _SLACK_MAX = 16.0
@@ -60,9 +58,9 @@ class ModelLimit:
     have met, since the fit is not to be trusted further out; it falls to where the fit says, at
     once. While the fit is poor, feedback takes its place (`GradientStep`).
 
-    Without an ITL target it is what the engine runs at once, except where the fit is close and says
-    that more requests yield no more tokens. Memory bounds it by fresh views alone; where an engine
-    has stopped telling its KV usage, the limit does not rise.
+    Without an ITL target it is what the engine runs at once, except where feedback finds that more
+    requests cost it tokens. Memory bounds it by fresh views alone; where an engine has stopped
+    telling its KV usage, the limit does not rise.
     """
 
     __slots__ = (
@@ -133,16 +131,17 @@ class ModelLimit:
         """Where latency and throughput want the limit to be, whatever it is now."""
         latency, ceiling = self._latency, self._bounds.ceiling(signals)
         fit = latency.fit
-        if cap_s is None and fit.samples == 0:
+        few = fit.samples < _FEEDBACK_SAMPLES
+        if cap_s is None and (fit.good or few):
+            # By the fit more requests never yield fewer tokens; and where they yield no more, a
+            # lower limit would only make them wait longer for their first token.
             return ceiling, "no ITL target"
-        if fit.error_ratio is None or (fit.samples < _FEEDBACK_SAMPLES and not fit.good):
+        if fit.error_ratio is None or (few and not fit.good):
             return self._limit, f"{fit.samples} requests ended, too few to go by"
-        if not fit.good:
+        if cap_s is None or not fit.good:
             reached = self._peak >= self._limit
             wanted, why = self._gradient.next(self._limit, reached=reached, cap_s=cap_s)
             return wanted, f"step time errs by {fit.error_ratio:.0%}; {why}"
-        if cap_s is None:
-            return self._knee(ceiling, fit.error_ratio)
         return self._within_cap(cap_s, ceiling, proven)
 
     def _within_cap(self, cap_s: float, ceiling: int, proven: bool) -> tuple[float, str]:
@@ -166,24 +165,6 @@ class ModelLimit:
             most = floor
             told += ", by halves"
         return most, f"step {latency.step_s(most) * 1e3:.3g} ms at {most} {told}"
-
-    def _knee(self, ceiling: int, error_ratio: float) -> tuple[float, str]:
-        """Without an ITL target: all that the engine takes, or where its throughput levels off."""
-        latency = self._latency
-        if error_ratio > _KNEE_ERROR_RATIO or latency.running_seen < ceiling / _REACH:
-            return ceiling, "no ITL target"
-        most = ceiling / latency.step_s(ceiling)
-        low, high = 1, ceiling
-        while low < high:
-            # Tokens per second never fall with more requests by this model: found by halving.
-            middle = (low + high) // 2
-            if middle / latency.step_s(middle) >= _KNEE_RATIO * most:
-                high = middle
-            else:
-                low = middle + 1
-        if low == ceiling:
-            return ceiling, "no ITL target"
-        return low, f"no ITL target, more than {low} yield no more than {most:.0f} tokens/s"
 
     def _within_memory(
         self, wanted: float, reason: str, signals: LimitSignals
@@ -214,7 +195,9 @@ class ModelLimit:
             return limit, f"held at {limit}, KV usage unknown"
         if signals.itl_target_s is not None and self._latency.fit.good and not proven:
             return limit, f"held at {limit} until its stalls are known"
-        target = self._bounds.clamp(min(target, 2 * limit, max(limit, reach)), signals)
+        # Half the way: what is short of the target has shorter stalls, and overshoots otherwise.
+        halfway = limit + math.ceil((target - limit) / 2)
+        target = self._bounds.clamp(min(halfway, 2 * limit, max(limit, reach)), signals)
         return target, f"{'grown to' if target > limit else 'held at'} {target}"
 
     def _bound_prefill(self, signals: LimitSignals, cap_s: float | None) -> None:

@@ -20,7 +20,7 @@ def public_config(config: Config) -> dict[str, Any]:
         name: {"keys": len(tenant.key_hashes)} for name, tenant in config.tenants.items()
     }
     for engine in public["engines"]:
-        for key in ("url", "metrics_url"):
+        for key in ("url", "metrics_url", "dcgm_url"):
             if engine[key] is not None:
                 engine[key] = display_url(engine[key])
     return public

@@ -20,6 +20,7 @@ from mileage.engines.config import EngineConfig
 from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
 from mileage.engines.remote import RemoteEngine, resolve, resolve_all
 from mileage.gateway.admin.fleet import ReplicaHealth
+from mileage.scrape.cpu import CpuSource
 from mileage.scrape.poller import Poller
 from mileage.scrape.target import PollTarget
 
@@ -74,7 +75,8 @@ class Replicas:
             engines = (await self._start_embedded(config, self._model_path, parts),)
         self._kinds = {engine.name: engine.kind for engine in engines}
         for engine in engines:
-            self._poller.add(msgspec.convert(engine, PollTarget, from_attributes=True))
+            target = msgspec.convert(engine, PollTarget, from_attributes=True)
+            self._poller.add(target, busy=self._cpu())
         return engines
 
     async def watch(self, parts: contextlib.AsyncExitStack) -> None:
@@ -104,6 +106,13 @@ class Replicas:
             # This version is known to have all of them.
             unsure=(),
         )
+
+    def _cpu(self) -> CpuSource | None:
+        """What tells how busy the engine of our own is; remote ones name theirs."""
+        engine = self._embedded
+        if engine is None:
+            return None
+        return CpuSource(lambda: engine.pid, engine.threads, clock=time.monotonic)
 
     async def _stop_embedded(self, embedded: EmbeddedEngine) -> None:
         await embedded.stop(0.0 if self.end_at_once else _EMBEDDED_GRACE_S)
@@ -135,7 +144,7 @@ class Replicas:
                 reason=_DISABLED if status.name in self._disabled else status.health_error,
                 checked_s=status.checked_s,
                 version=status.version,
-                observation_error=status.scrape_error,
+                observation_error=status.observation_error,
             )
             for status in self._poller.status()
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -19,6 +20,8 @@ from mileage.core.errors import ConfigError
 from mileage.wire.url import display_url, origin
 
 __all__ = ["EmbeddedConfig", "EngineConfig", "EngineKind"]
+
+_GPU_ID = re.compile(r"(\d{1,4}|GPU-[0-9A-Za-z-]{1,64})(/\d{1,2})?", re.ASCII)
 
 EngineKind = Literal["vllm", "sglang", "trtllm", "triton", "llamacpp", "openai"]
 
@@ -46,6 +49,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A health check without an answer by then has failed."""
     scrape_interval_s: float = 1.0
     """Between two readings of its metrics."""
+    dcgm_url: str | None = None
+    """A DCGM exporter's page that has its GPUs (http://host:9400/metrics): how busy they are."""
+    nvml: bool = False
+    """Its GPUs are in this machine, Hopper or newer: ask NVML how busy they are."""
+    gpu_ids: tuple[str, ...] = ()
+    """Its GPUs there, by index or UUID, or either with /ID of a MIG instance; empty: all."""
     gpus: float = 1.0
     """GPUs of this engine, for budgets and costs; a fraction where several engines share one."""
     connections_max: int = 4096
@@ -86,8 +95,19 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "response_timeout_s",
         ):
             require_positive(f"engines.{key}", getattr(self, key))
+        self._check_gpus()
         require_at_least("engines.connections_max", self.connections_max, 1)
         require_positive("engines.gpus", self.gpus, "GPUs")
+
+    def _check_gpus(self) -> None:
+        if self.nvml and self.dcgm_url is not None:
+            raise ConfigError("engines.nvml", True, "false, or no dcgm_url: one source of the two")
+        if self.gpu_ids and not self.nvml and self.dcgm_url is None:
+            raise ConfigError("engines.gpu_ids", self.gpu_ids, "dcgm_url or nvml beside it")
+        for gpu_id in self.gpu_ids:
+            if not _GPU_ID.fullmatch(gpu_id):
+                expected = "an index (0), a UUID (GPU-...), or either with a MIG instance (0/3)"
+                raise ConfigError("engines.gpu_ids", gpu_id, expected)
 
     @property
     def replica(self) -> str:

@@ -44,6 +44,9 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     metrics_urls: tuple[str, ...]
     version_urls: tuple[str, ...]
     version_field: str
+    dcgm_url: str | None
+    nvml: bool
+    gpu_ids: tuple[str, ...]
     health_interval_s: float
     health_timeout_s: float
     scrape_interval_s: float
@@ -89,7 +92,10 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
     kind = KINDS[config.kind]
     metrics_urls = tuple(base + path for path in kind.metrics_paths)
     if config.metrics_url is not None:
-        metrics_urls = (_metrics_url(config.metrics_url),)
+        metrics_urls = (_page_url("engines.metrics_url", config.metrics_url),)
+    dcgm_url = config.dcgm_url
+    if dcgm_url is not None:
+        dcgm_url = _page_url("engines.dcgm_url", dcgm_url)
     return RemoteEngine(
         kind=config.kind,
         name=config.name or urlsplit(base).netloc,
@@ -104,6 +110,9 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         metrics_urls=metrics_urls,
         version_urls=tuple(base + path for path in kind.version_paths),
         version_field=kind.version_field,
+        dcgm_url=dcgm_url,
+        nvml=config.nvml,
+        gpu_ids=config.gpu_ids,
         health_interval_s=config.health_interval_s,
         health_timeout_s=config.health_timeout_s,
         scrape_interval_s=config.scrape_interval_s,
@@ -142,13 +151,11 @@ def _base_url(key: str, url: str, expected: str) -> str:
     return display_url(url).rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-def _metrics_url(url: str) -> str:
+def _page_url(key: str, url: str) -> str:
     try:
         origin(url)
     except ValueError as error:
-        raise ConfigError(
-            "engines.metrics_url", display_url(url), f"http://host:port/path ({error})"
-        ) from error
+        raise ConfigError(key, display_url(url), f"http://host:port/path ({error})") from error
     parts = urlsplit(url)
     return parts._replace(path="/metrics").geturl() if parts.path in ("", "/") else url
 

@@ -8,6 +8,7 @@ from random import Random
 
 from mileage.core.errors import ConfigError
 from mileage.core.events import Event
+from mileage.scrape.busy import BusySource, busy_source
 from mileage.scrape.target import PollStatus, PollTarget
 from mileage.scrape.watch import Watch
 from mileage.wire.fetch import Fetch, fetch
@@ -21,8 +22,9 @@ class Poller:
     ReplicaUp comes when a replica is healthy after it was not, and when its models change;
     ReplicaDown once each time it goes down (also where it never was up). A replica is asked for its
     metrics only while it is up; that they fail makes no replica go down. One without metrics is
-    asked less and less often, at last every minute. `clock` is monotonic, in seconds; `emit` must
-    not block. No error of one replica ends the watching of it or of another.
+    asked less and less often, at last every minute. How busy its compute is comes from a source of
+    its own (see `add`); what goes wrong there spoils nothing else. `clock` is monotonic, in
+    seconds; `emit` must not block. No error of one replica ends the watching of it or of another.
     """
 
     def __init__(
@@ -52,11 +54,21 @@ class Poller:
         self._running = False
         await asyncio.gather(*(watch.stop() for watch in self._watches.values()))
 
-    def add(self, target: PollTarget) -> None:
-        """Watch one more replica. Raises ConfigError for a name that is watched already."""
+    def add(self, target: PollTarget, busy: BusySource | None = None) -> None:
+        """Watch one more replica. Raises ConfigError for a name that is watched already.
+
+        `busy` tells how busy its compute is; by default what the target names, if anything.
+        """
         if target.name in self._watches:
             raise ConfigError("engines.name", target.name, "a name that no other engine has")
-        watch = Watch(target, emit=self._emit, clock=self._clock, rng=self._rng, fetch=self._fetch)
+        watch = Watch(
+            target,
+            emit=self._emit,
+            clock=self._clock,
+            rng=self._rng,
+            fetch=self._fetch,
+            busy=busy or busy_source(target, self._fetch),
+        )
         self._watches[target.name] = watch
         if self._running:
             watch.start()

@@ -34,6 +34,12 @@ class PollTarget(msgspec.Struct, frozen=True, kw_only=True):
     scrape_interval_s: float = 1.0
     scrape_timeout_s: float = 5.0
     """trtllm-serve holds back its JSON for up to 2 s while it is idle."""
+    dcgm_url: str | None = None
+    """Page of a DCGM exporter that has the replica's GPUs."""
+    gpu_ids: tuple[str, ...] = ()
+    """The replica's GPUs there, or on this machine; empty: all."""
+    nvml: bool = False
+    """The GPUs are of this machine: ask NVML."""
     failures_max: int = FAILURES_MAX
     timeouts_max: int = TIMEOUTS_MAX
 
@@ -43,7 +49,7 @@ class PollStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `checked_s`: when the last check ended, on the poller's clock; `health_error`: why it failed,
     None if it did not; `metrics_kind`: what the metrics look like; `scrape_age_s`: the age of the
-    last view, None if there was none.
+    last view, None if there was none; `busy_error`: why it is not known how busy it is.
     """
 
     name: str
@@ -62,3 +68,9 @@ class PollStatus(msgspec.Struct, frozen=True, kw_only=True):
     scrape_error: str | None
     lines_bad: int
     view: ReplicaView | None
+    busy_error: str | None = None
+
+    @property
+    def observation_error(self) -> str | None:
+        """Why views are missing, or a part of them."""
+        return "; ".join(filter(None, (self.scrape_error, self.busy_error))) or None

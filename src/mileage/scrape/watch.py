@@ -7,9 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 
+import msgspec
+
 from mileage.core.errors import EngineError
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
 from mileage.core.replica import ReplicaView
+from mileage.scrape.busy import BusySource
 from mileage.scrape.health import Health
 from mileage.scrape.inquiry import Inquiry, NoMetricsError
 from mileage.scrape.target import PollStatus, PollTarget
@@ -19,6 +22,8 @@ from mileage.wire.url import display_url
 __all__ = ["Watch"]
 
 BACKOFF_MAX_S = 60.0
+BUSY_AGE_MAX_INTERVALS = 3
+"""A reading of how busy the compute is joins no view after this many intervals."""
 JITTER = 0.1
 """Every wait is drawn from this share around its length, so that replicas do not march in step."""
 _LOG = logging.getLogger(__name__)
@@ -35,18 +40,23 @@ class Watch:
         clock: Callable[[], float],
         rng: Random,
         fetch: Fetch,
+        busy: BusySource | None = None,
     ) -> None:
         self.target = target
-        self._emit, self._clock, self._rng = emit, clock, rng
+        self._emit, self._clock, self._rng, self._busy = emit, clock, rng, busy
         self._inquiry = Inquiry(target, fetch)
         self._health = Health(failures_max=target.failures_max, timeouts_max=target.timeouts_max)
         self._models: tuple[str, ...] | None = None
         self._said: ReplicaUp | ReplicaDown | None = None
         self._check_now, self._scrape_now = asyncio.Event(), asyncio.Event()
+        self._busy_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._fresh = True
         self._backoff_s = target.scrape_interval_s
         self._view: ReplicaView | None = None
+        self._has_metrics = bool(target.metrics_urls)
+        self._busy_read: tuple[float, float] | None = None
+        self._busy_error: str | None = None
         self._version: str | None = None
         self._metrics_kind: str | None = None
         self._checked_s: float | None = None
@@ -60,6 +70,8 @@ class Watch:
         steps = [(self._check, self._check_now, target.health_interval_s)]
         if target.metrics_urls:
             steps.append((self._scrape, self._scrape_now, target.scrape_interval_s))
+        if self._busy is not None:
+            steps.append((self._read_busy, self._busy_now, target.scrape_interval_s))
         self._tasks = [asyncio.create_task(self._repeat(*step)) for step in steps]
 
     async def stop(self) -> None:
@@ -68,6 +80,8 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        if self._busy is not None:
+            self._busy.close()
 
     def check_now(self) -> None:
         """Do the next health check at once."""
@@ -98,6 +112,7 @@ class Watch:
             scrape_error=self._scrape_error,
             lines_bad=self._lines_bad,
             view=view,
+            busy_error=self._busy_error,
         )
 
     async def _repeat(
@@ -166,15 +181,56 @@ class Watch:
             self._scrape_error = str(error)
             if not isinstance(error, NoMetricsError):
                 return interval_s
+            self._has_metrics = False
             self._backoff_s = min(2 * self._backoff_s, max(BACKOFF_MAX_S, interval_s))
             return self._backoff_s
         self._scrape_error, self._backoff_s = None, interval_s
         self._metrics_kind = reading.kind
         self._lines_bad += reading.lines_bad
-        if reading.figures:
-            self._view = reading.view
-            self._emit(Observed(reading.view))
+        self._has_metrics = reading.figures > 0
+        if self._has_metrics:
+            ratio = self._busy_ratio()
+            view = reading.view
+            if ratio is not None:
+                view = msgspec.structs.replace(view, compute_busy_ratio=ratio)
+            self._observed(view)
         return interval_s
+
+    def _observed(self, view: ReplicaView) -> None:
+        self._view = view
+        self._emit(Observed(view))
+
+    async def _read_busy(self) -> float:
+        """Read how busy the compute is; the next view has it.
+
+        Where the engine has no metrics, a view has it alone.
+        """
+        assert self._busy is not None
+        interval_s = self.target.scrape_interval_s
+        if self._health.state != "up":
+            self._busy_read = None
+            return interval_s
+        asked_s = self._clock()
+        try:
+            ratio = await self._busy.read()
+        except EngineError as error:
+            self._busy_read, self._busy_error = None, str(error)
+            return interval_s
+        self._busy_read = None if ratio is None else (ratio, asked_s)
+        self._busy_error = None
+        if ratio is not None and not self._has_metrics:
+            self._observed(
+                ReplicaView(replica=self.target.name, observed_s=asked_s, compute_busy_ratio=ratio)
+            )
+        return interval_s
+
+    def _busy_ratio(self) -> float | None:
+        """The last reading, unless it failed or is old."""
+        if self._busy_read is None:
+            return None
+        ratio, read_s = self._busy_read
+        age_max_s = BUSY_AGE_MAX_INTERVALS * self.target.scrape_interval_s
+        return ratio if self._clock() - read_s <= age_max_s else None
 
     async def _learn_version(self) -> None:
         try:

@@ -97,6 +97,11 @@ class EmbeddedEngine:
         return self._child.pid if self._child else None
 
     @property
+    def threads(self) -> int:
+        """Threads that the child computes with."""
+        return self._config.threads or cores()
+
+    @property
     def connections_max(self) -> int:
         """Connections that all clients together may hold open.
 
@@ -152,7 +157,7 @@ class EmbeddedEngine:
             api_key=self._key,
             slots=config.slots,
             context_tokens=config.context_tokens,
-            threads=config.threads or cores(),
+            threads=self.threads,
             http_threads=CONNECTIONS_MAX + _MONITORING_THREADS,
             cache_type_k=config.cache_type_k,
             cache_type_v=config.cache_type_v,

@@ -7,6 +7,7 @@ from pathlib import Path
 from scripts.reference import commands, configuration, metrics
 
 from mileage.cli.config import Config
+from mileage.cli.hot_keys import is_hot
 from mileage.cli.main import app
 
 __all__ = ["pages"]
@@ -19,7 +20,7 @@ def pages() -> dict[Path, str]:
     directory = ROOT / "docs" / "reference"
     return {
         directory / "cli.md": commands.render(app),
-        directory / "configuration.md": configuration.render(Config),
+        directory / "configuration.md": configuration.render(Config, is_hot),
         directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),
     }
 

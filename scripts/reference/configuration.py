@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +28,9 @@ A key `KEY` of a plain section `[SECTION]` can be set by the environment variabl
 `MILEAGE_SECTION_KEY`: `MILEAGE_SERVER_PORT=9000` is `port = 9000` in `[server]`. Lists are
 separated by commas there. Units end the names: `_s` seconds, `_bytes` bytes, `_tokens` tokens,
 `_ratio` 0 to 1; `_max` and `_min` are bounds.
+
+Hot keys are changed while the gateway runs, by a [reload](../how-to/reload.md): when the file
+changes, by SIGHUP, by `mileage reload`. The others keep their value until the next start.
 """
 
 
@@ -48,16 +51,22 @@ class Section(NamedTuple):
     keys: list[Key]
 
 
-def render(root: type[msgspec.Struct]) -> str:
-    """The page, for a root struct and all structs in it."""
+def render(root: type[msgspec.Struct], is_hot: Callable[[str, str], bool]) -> str:
+    """The page, for a root struct and all structs in it.
+
+    `is_hot` tells of a section and a key of it whether a reload changes it.
+    """
     parts = [INTRO]
     for section in sections(root):
         title = f"`{section.header}`" if section.header else "Top level"
         lines = [f"## {title}", ""]
         if section.meaning:
             lines += [section.meaning, ""]
-        lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
-        lines += [f"| `{k.name}` | {k.type} | {k.default} | {k.meaning} |" for k in section.keys]
+        lines += ["| Key | Type | Default | Hot | Meaning |", "|---|---|---|---|---|"]
+        for k in section.keys:
+            top, key, *_ = [*section.header.strip("[]").split("."), k.name]
+            hot = "yes" if is_hot(top, key) else "restart"
+            lines.append(f"| `{k.name}` | {k.type} | {k.default} | {hot} | {k.meaning} |")
         parts.append("\n".join([*lines, ""]))
     return "\n".join(parts)
 

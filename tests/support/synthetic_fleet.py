@@ -8,6 +8,7 @@ from typing import Any
 
 from mileage.core.replica import ReplicaView
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.messages import ReplicaStatus, Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge, Histogram
 
@@ -70,6 +71,9 @@ class SyntheticFleet:
         self.state = FleetState()
         self.load, self.model, self.tenants = load, model, tenants
         self.ledger: LedgerStatus | None = LedgerStatus(ok=True, rows_total=0, lag_bytes=0)
+        self.config: ConfigStatus | None = ConfigStatus(version=1, since_utc_s=0, read_utc_s=0)
+        self.reloads: list[Reloaded | Exception] = []
+        """What the next reloads come to."""
         self.drains = 0
         self.frozen = False
         self._random = Random(seed)
@@ -215,6 +219,15 @@ class SyntheticFleet:
 
     def config_public(self) -> dict[str, Any]:
         return {"server": {"host": "127.0.0.1", "port": 8080}}
+
+    def config_status(self) -> ConfigStatus | None:
+        return self.config
+
+    async def reload(self) -> Reloaded:
+        answer = self.reloads.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def drain(self) -> None:
         self.drains += 1

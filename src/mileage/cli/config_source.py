@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mileage.cli.config import Config
 from mileage.cli.config_document import Document
@@ -15,17 +15,26 @@ from mileage.engines.remote import resolve, resolve_all
 from mileage.gateway.config import ServerConfig
 from mileage.gateway.tls import certificate_context, tls_context
 
-__all__ = ["ConfigSource", "Seen", "check_exposure"]
+__all__ = ["ConfigSource", "Look", "Seen", "certificate_digest", "check_exposure"]
 
-Seen: TypeAlias = dict[Path, tuple[int, int, int] | None]
-"""Of each file: inode, time of change and size; None where it cannot be looked at."""
+
+class Look(NamedTuple):
+    """What tells one state of a file from another, without reading it."""
+
+    inode: int
+    changed_ns: int
+    size_bytes: int
+
+
+Seen: TypeAlias = dict[Path, Look | None]
+"""Every file as it looked; None for one that cannot be looked at."""
 
 
 class ConfigSource:
     """File, environment and flags: the same at every reading, but for what was written since.
 
     `seen` is what the files looked like when they were last read: where `look()` differs from it,
-    something was written. `certificate` changes with what the certificate files hold.
+    something was written.
     """
 
     def __init__(
@@ -35,7 +44,6 @@ class ConfigSource:
         self._environ = os.environ if environ is None else environ
         self._files: list[Path] = [path] if path is not None else []
         self.seen: Seen = {}
-        self.certificate: str | None = None
 
     def load(self) -> Config:
         """Read and check all of it.
@@ -59,7 +67,6 @@ class ConfigSource:
             self._check_engines(config, document)
         except ConfigError as error:
             raise document.placed(error) from None
-        self.certificate = _digest(config.server)
         return config
 
     def look(self) -> Seen:
@@ -76,6 +83,17 @@ class ConfigSource:
         resolve_all(config.engines, self._environ)
 
 
+def certificate_digest(server: ServerConfig) -> str | None:
+    """Changes with what the certificate files hold; None where there are none."""
+    if server.tls_cert is None or server.tls_key is None:
+        return None
+    try:
+        parts = [Path(name).read_bytes() for name in (server.tls_cert, server.tls_key)]
+    except OSError:
+        return None
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
 def check_exposure(config: Config) -> None:
     """Refuse to serve other machines without keys, unless told so."""
     server = config.server
@@ -88,20 +106,9 @@ def check_exposure(config: Config) -> None:
     )
 
 
-def _look(path: Path) -> tuple[int, int, int] | None:
+def _look(path: Path) -> Look | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _digest(server: ServerConfig) -> str | None:
-    """Of what the certificate files hold; None where there are none."""
-    if server.tls_cert is None or server.tls_key is None:
-        return None
-    try:
-        parts = [Path(name).read_bytes() for name in (server.tls_cert, server.tls_key)]
-    except OSError:
-        return None
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+    return Look(status.st_ino, status.st_mtime_ns, status.st_size)

@@ -13,37 +13,50 @@ from typing import Any
 import msgspec
 
 from mileage.cli.config import Config, journal_directory, ledger_directory, state_directory
+from mileage.cli.config_source import ConfigSource
 from mileage.cli.listening import Listening
 from mileage.cli.public_config import public_config
+from mileage.cli.reloader import Reloader
 from mileage.cli.replicas import Replicas
 from mileage.cli.worker import command
+from mileage.core.errors import MileageError
 from mileage.core.events import Event
 from mileage.dashboard.assets import load_assets
 from mileage.engines.remote import RemoteEngine
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.server import AdminServer, serve_admin
 from mileage.gateway.admin.token import resolve_token, token_path
 from mileage.gateway.config import GatewayConfig, Upstream
-from mileage.gateway.supervisor import Supervisor, bind
+from mileage.gateway.supervisor import Confirmed, Supervisor, bind
 from mileage.storage.feeder import Feeder
 
 __all__ = ["Host"]
+
+_CONFIRM_S = 2.0
 
 
 class Host(FleetState):
     """A gateway with all that belongs to it: workers, engines, health checks, ledger, admin plane.
 
-    `model_path` is the embedded engine's model; None where engines are configured. `log_level` is
-    that of the workers.
+    `config` is what was loaded from `source`, which is asked again at every reload. `model_path`
+    is the embedded engine's model; None where engines are configured. `log_level` is that of the
+    workers.
     """
 
     def __init__(
-        self, config: Config, model_path: Path | None, *, log_level: str = "warning"
+        self,
+        source: ConfigSource,
+        config: Config,
+        model_path: Path | None,
+        *,
+        log_level: str = "warning",
     ) -> None:
         super().__init__()
         self._log_level = log_level
-        self._config = config
+        self._reloader = Reloader(source, config, self._apply)
+        self._engines: tuple[RemoteEngine, ...] = ()
         self._state_directory = state_directory()
         self._ledger = ledger_directory(config.ledger)
         self._stop_asked = asyncio.Event()
@@ -52,6 +65,7 @@ class Host(FleetState):
         )
         self._supervisor: Supervisor | None = None
         self._feeder: Feeder | None = None
+        self._serving = False
 
     async def run(self, ready: Callable[[Listening], None]) -> None:
         """Serve until asked to stop; `ready` is called when the first engine is up.
@@ -78,6 +92,15 @@ class Host(FleetState):
                 assert self._supervisor is not None
                 self._supervisor.drain()
                 await self._supervisor.wait()
+
+    @property
+    def _config(self) -> Config:
+        """The configuration in force."""
+        return self._reloader.config
+
+    def ask_reload(self) -> None:
+        """Read the configuration again; what comes of it is logged."""
+        self._reloader.ask()
 
     def stop(self) -> None:
         """Drain, then end; asked for a second time: end at once."""
@@ -125,6 +148,16 @@ class Host(FleetState):
         """The configuration without secrets: of keys their number, of URLs what is public."""
         return public_config(self._config)
 
+    def config_status(self) -> ConfigStatus:
+        """Of the configuration in force."""
+        return self._reloader.status()
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration again and apply it, or nothing of it."""
+        if not self._serving:
+            raise MileageError("the gateway is still starting: ask again in a moment")
+        return await self._reloader.reload("asked for by the admin plane")
+
     # --- parts --------------------------------------------------------------------------------
 
     async def _unless_stopped(self, step: Coroutine[Any, Any, object]) -> bool:
@@ -146,9 +179,9 @@ class Host(FleetState):
         self, sockets: list[socket.socket], parts: contextlib.AsyncExitStack
     ) -> None:
         """Start what serves: the engine, if it is ours, the workers, the health checks."""
-        engines = await self._replicas.start(self._config, parts)
+        self._engines = await self._replicas.start(self._config, parts)
         supervisor = self._supervisor = Supervisor(
-            self._gateway_config(engines),
+            self._gateway_config(self._config),
             sockets,
             command(self._ledger, self._config.ledger, self._log_level),
             on_report=self.report,
@@ -157,6 +190,18 @@ class Host(FleetState):
         parts.push_async_callback(supervisor.stop)
         await supervisor.start()
         await self._replicas.watch(parts)
+        self._serving = True
+        reloading = asyncio.get_running_loop().create_task(self._reloader.run())
+        parts.push_async_callback(_end, reloading)
+
+    async def _apply(self, version: int, config: Config) -> Confirmed:
+        """Put a configuration that was reloaded in force."""
+        assert self._supervisor is not None
+        assert self._feeder is not None
+        self._feeder.retention_days = config.ledger.retention_days
+        return await self._supervisor.reconfigure(
+            version, self._gateway_config(config), timeout_s=_CONFIRM_S
+        )
 
     async def _start_admin(self, parts: contextlib.AsyncExitStack) -> AdminServer | None:
         config = self._config.admin
@@ -168,11 +213,12 @@ class Host(FleetState):
         parts.push_async_callback(server.stop)
         return server
 
-    def _gateway_config(self, engines: tuple[RemoteEngine, ...]) -> GatewayConfig:
-        config = self._config
+    def _gateway_config(self, config: Config) -> GatewayConfig:
         return GatewayConfig(
             server=config.server,
-            upstreams=tuple(msgspec.convert(e, Upstream, from_attributes=True) for e in engines),
+            upstreams=tuple(
+                msgspec.convert(engine, Upstream, from_attributes=True) for engine in self._engines
+            ),
             aliases=config.aliases,
             key_hashes=config.key_hashes,
             control=config.control(),
@@ -203,3 +249,8 @@ class Host(FleetState):
             worker_pids=self._supervisor.pids,
             engine_pids=self.engine_pids(),
         )
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

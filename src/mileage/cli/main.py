@@ -9,6 +9,7 @@ import typer
 
 from mileage import __version__
 from mileage.cli.keys import keys
+from mileage.cli.reload import reload
 from mileage.cli.requests import requests
 from mileage.cli.serve import serve
 from mileage.core.errors import ConfigError, MileageError
@@ -24,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command()(reload)
 app.command()(requests)
 app.add_typer(keys, name="keys")
 

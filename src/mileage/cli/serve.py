@@ -54,21 +54,21 @@ def serve(
         typer.Option(help="Embedded engine: smollm2, a GGUF file, or hf:OWNER/REPO/FILE.gguf."),
     ] = None,
     slots: Annotated[int | None, typer.Option(help="Embedded: requests that run at once.")] = None,
-    context_tokens: Annotated[
-        int | None, typer.Option(help="Embedded: context of each slot.")
-    ] = None,
+    context_tokens: Annotated[int | None, typer.Option(help="Embedded: context of a slot.")] = None,
     threads: Annotated[int | None, typer.Option(help="Embedded: CPU threads.")] = None,
     weights: Annotated[
         str | None, typer.Option(help="Embedded: convert weights once: as-is, q4_0, q8_0.")
     ] = None,
     lora: Annotated[list[str] | None, typer.Option(help="Embedded: adapter. Repeatable.")] = None,
-    ledger_directory: Annotated[
-        str | None, typer.Option(help="Where request records are kept.")
-    ] = None,
+    ledger_directory: Annotated[str | None, typer.Option(help="Where records are kept.")] = None,
     tls_cert: Annotated[str | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[str | None, typer.Option(help="Private key, PEM.")] = None,
     allow_no_keys: Annotated[
         bool, typer.Option("--allow-no-keys", help="Serve other machines without API keys.")
+    ] = False,
+    no_watch: Annotated[
+        bool,
+        typer.Option("--no-watch", help="Do not reload the configuration when it was written."),
     ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
     as_json: Annotated[
@@ -86,6 +86,7 @@ def serve(
         "server.tls_cert": tls_cert,
         "server.tls_key": tls_key,
         "server.allow_no_keys": allow_no_keys or None,
+        "server.watch_config": False if no_watch else None,
         "admin.port": admin_port,
         "embedded.model": model,
         "embedded.slots": slots,
@@ -97,10 +98,14 @@ def serve(
         "engines": _engines(engine or []),
         "aliases": _aliases(alias or []),
     }
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise ConfigError("--log-level", log_level, "debug, info, warning or error")
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    _log_to_stderr(log_level)
     _serve(ConfigSource(config, flags), log_level=log_level, as_json=as_json)
+
+
+def _log_to_stderr(level: str) -> None:
+    if level not in ("debug", "info", "warning", "error"):
+        raise ConfigError("--log-level", level, "debug, info, warning or error")
+    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, stream=sys.stderr)
 
 
 def _engines(texts: list[str]) -> list[object] | None:
@@ -134,7 +139,10 @@ def _serve(source: ConfigSource, *, log_level: str, as_json: bool) -> None:
             typer.echo(msgspec.json.encode(listening).decode())
         _show(console, config, listening, time.monotonic() - started_s)
 
-    uvloop.run(_run(lambda: Host(config, model_path, log_level=log_level), ready, console))
+    def make_host() -> Host:
+        return Host(source, config, model_path, log_level=log_level)
+
+    uvloop.run(_run(make_host, ready, console))
 
 
 async def _run(
@@ -149,6 +157,7 @@ async def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, host.ask_reload)
     await host.run(ready)
 
 

@@ -53,11 +53,15 @@ class App:
         self._driver = driver
         self._ids = ids
         self._utc_ns = utc_ns
+        self.draining = False
+        self.use(config)
+
+    def use(self, config: GatewayConfig) -> None:
+        """Answer by this configuration from the next request on."""
         self._keys = KeyRing(config.key_hashes)
         self._aliases = config.aliases
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
         self._pass_authorization = not config.key_hashes
-        self.draining = False
 
     def handle(self, http: HttpRequest, connection: ServerConnection) -> None:
         """Answer a request, now or when the engine has."""

@@ -64,6 +64,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     allowed_hosts: tuple[str, ...] = ()
     """Further names for the Host header, without a port, where this machine is served without keys:
     addresses and localhost are always taken, other names could be a web page's."""
+    watch_config: bool = True
+    """Look at the configuration file and the certificate once a second, and reload what was
+    written."""
 
     @property
     def loopback(self) -> bool:

@@ -14,6 +14,7 @@ from mileage.core.events import Arrived, Event, ReplicaUp, Woke
 from mileage.core.ports import JournalSink, RequestLog
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
+from mileage.gateway.config import GatewayConfig
 from mileage.gateway.metrics import GatewayMetrics
 from mileage.gateway.target import Target
 
@@ -61,6 +62,10 @@ class Driver:
         self._written_total = self._dropped_total = 0
         self._wake: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event | None = None
+
+    def use(self, config: GatewayConfig) -> None:
+        """Go on by another configuration."""
+        self._fail_closed = config.on_ledger_failure == "closed"
 
     def start(self) -> None:
         """Begin to watch the connections to the engines; needs a running loop."""

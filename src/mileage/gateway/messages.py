@@ -16,6 +16,7 @@ __all__ = [
     "Drain",
     "FromWorker",
     "Ready",
+    "Reconfigure",
     "ReplicaStatus",
     "Report",
     "ToWorker",
@@ -26,6 +27,14 @@ class Configure(msgspec.Struct, frozen=True, tag="configure"):
     """The whole configuration; the first message to a worker."""
 
     config: GatewayConfig
+    version: int = 1
+
+
+class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
+    """Another configuration: go on with it. What is in flight keeps what it started with."""
+
+    config: GatewayConfig
+    version: int
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver"):
@@ -65,7 +74,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     ledger_ok: bool
     families: list[FamilySnapshot]
     replicas: list[ReplicaStatus]
+    config_version: int | None = None
+    """Of the configuration that it works by."""
 
 
-ToWorker: TypeAlias = Configure | Deliver | Drain
+ToWorker: TypeAlias = Configure | Reconfigure | Deliver | Drain
 FromWorker: TypeAlias = Ready | Report

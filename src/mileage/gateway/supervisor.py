@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,9 +15,17 @@ from mileage.core.errors import ConfigError, MileageError
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
 from mileage.gateway.channel import Channel
 from mileage.gateway.config import GatewayConfig, ServerConfig
-from mileage.gateway.messages import Configure, Deliver, Drain, FromWorker, Ready, Report
+from mileage.gateway.messages import (
+    Configure,
+    Deliver,
+    Drain,
+    FromWorker,
+    Ready,
+    Reconfigure,
+    Report,
+)
 
-__all__ = ["Supervisor", "bind"]
+__all__ = ["Confirmed", "Supervisor", "bind"]
 
 _BACKOFF_S = 0.25
 _BACKOFF_MAX_S = 10.0
@@ -76,6 +84,13 @@ def _bound(family: int, address: Any, *, shared: bool) -> socket.socket:
     return sock
 
 
+class Confirmed(NamedTuple):
+    """Processes of workers that work by a configuration, and of those that did not say so."""
+
+    by: list[int]
+    not_by: list[int]
+
+
 class _Slot:
     """One worker's place: its socket, its process and its channel while it lives."""
 
@@ -85,6 +100,7 @@ class _Slot:
         self.process: asyncio.subprocess.Process | None = None
         self.channel: Channel[FromWorker] | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.version: int | None = None  # of the configuration, as the worker has reported
 
 
 class Supervisor:
@@ -105,7 +121,8 @@ class Supervisor:
         on_report: Callable[[Report], None],
         on_gone: Callable[[int], None],
     ) -> None:
-        self._config = config.worker_share()
+        self._config, self._version = config.worker_share(), 1
+        self._reported = asyncio.Event()
         self._command = tuple(command)
         self._on_report, self._on_gone = on_report, on_gone
         self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]
@@ -136,6 +153,32 @@ class Supervisor:
         elif isinstance(event, Observed):
             self._views[event.view.replica] = event
         self._send(Deliver((event,)))
+
+    async def reconfigure(
+        self, version: int, config: GatewayConfig, *, timeout_s: float
+    ) -> Confirmed:
+        """Let all workers go on with another configuration; later ones begin with it.
+
+        Returns when those that live have confirmed it, after `timeout_s` at the latest. Of the
+        version that they have nothing is sent.
+        """
+        if version != self._version:
+            self._config, self._version = config.worker_share(), version
+            self._send(Reconfigure(self._config, version))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not all(self._is_current(slot) for slot in self._slots if slot.channel):
+                    self._reported.clear()
+                    await self._reported.wait()
+        confirmed = Confirmed([], [])
+        for slot in self._slots:
+            if slot.process is not None:
+                current = self._is_current(slot)
+                (confirmed.by if current else confirmed.not_by).append(slot.process.pid)
+        return confirmed
+
+    def _is_current(self, slot: _Slot) -> bool:
+        return slot.version is not None and slot.version >= self._version
 
     def drain(self) -> None:
         """Let the workers finish what is in flight, then exit."""
@@ -223,7 +266,7 @@ class Supervisor:
 
     async def _talk(self, slot: _Slot, channel: Channel[FromWorker]) -> None:
         """Tell a worker all that it is to know, and hear it until it is gone."""
-        channel.send(Configure(self._config))
+        channel.send(Configure(self._config, self._version))
         channel.send(Deliver((*self._state.values(), *self._views.values())))
         slot.channel = channel
         if self._draining.is_set():
@@ -231,11 +274,14 @@ class Supervisor:
         try:
             while (message := await channel.receive()) is not None:
                 if not isinstance(message, Ready):
+                    slot.version = message.config_version
+                    self._reported.set()
                     _tell(self._on_report, message)
                 elif not slot.ready.done():
                     slot.ready.set_result(None)
         finally:
-            slot.channel = None
+            slot.channel = slot.version = None
+            self._reported.set()
             channel.close()
 
 

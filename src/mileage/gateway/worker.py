@@ -18,7 +18,8 @@ import msgspec
 
 from mileage.control.controller import Controller
 from mileage.control.snapshot import dump_state
-from mileage.core.events import Event
+from mileage.core.errors import ConfigError
+from mileage.core.events import ConfigChanged, Event
 from mileage.core.ports import JournalSink, RequestLog
 from mileage.core.request import Endpoint
 from mileage.gateway.app import App
@@ -31,6 +32,7 @@ from mileage.gateway.messages import (
     Deliver,
     Drain,
     Ready,
+    Reconfigure,
     ReplicaStatus,
     Report,
     ToWorker,
@@ -39,7 +41,7 @@ from mileage.gateway.metrics import GatewayMetrics
 from mileage.gateway.refusals import error_body
 from mileage.gateway.request_ids import RequestIds
 from mileage.gateway.target import Target
-from mileage.gateway.tls import tls_context
+from mileage.gateway.tls import ServerTls, tls_context
 from mileage.wire.listener import HttpListener
 
 __all__ = ["Worker", "lacks_of", "run_worker"]
@@ -61,8 +63,10 @@ class Worker:
         request_log: RequestLog,
         channel: Channel[ToWorker],
         journal: JournalSink | None = None,
+        config_version: int = 1,
     ) -> None:
-        self._config = config
+        self._config, self._config_version = config, config_version
+        self._tls = ServerTls(config.server)
         self._channel, self._request_log, self._journal = channel, request_log, journal
         self.metrics = GatewayMetrics()
         controller = Controller(
@@ -97,7 +101,7 @@ class Worker:
         # What it means to interrupt the gateway is the supervisor's to decide.
         loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._driver.start()
-        await self._listener.start(sock, tls_context(self._config.server))
+        await self._listener.start(sock, self._tls.context)
         self._channel.send(Ready(pid=os.getpid()))
         tasks = [loop.create_task(self._obey()), loop.create_task(self._report())]
         try:
@@ -128,6 +132,9 @@ class Worker:
                     now_s = time.monotonic()
                     for event in message.events:
                         self._observe(event, now_s)
+                elif isinstance(message, Reconfigure):
+                    self._reconfigure(message)
+                    self._tell_state()
                 elif isinstance(message, Drain):
                     self._drain()
         except Exception:
@@ -140,6 +147,28 @@ class Worker:
         except Exception:
             # Requests go on with what is known; a worker that is deaf to all later events is worse.
             _log.exception("an event could not be handled: %r", event)
+
+    def _reconfigure(self, message: Reconfigure) -> None:
+        """Go on by another configuration, from the next request on: by all of it or by nothing."""
+        config = _fitted(message.config)
+        settings = msgspec.json.encode(config.control).decode()
+        try:
+            context = tls_context(config.server)
+        except ConfigError as error:
+            # The supervisor has found it good: what does not fit has come in between.
+            _log.warning("the certificate stays as it is: %s", error)
+            context = None
+        try:
+            # First what can fail: what follows only puts the new in the place of the old.
+            self._driver.handle(ConfigChanged(message.version, settings), time.monotonic())
+        except Exception:
+            _log.exception("configuration %d could not be applied", message.version)
+            return
+        self._tls.use(context)
+        self._driver.use(config)
+        self._app.use(config)
+        self._listener.use(config.server)
+        self._config, self._config_version = config, message.version
 
     def _drain(self) -> None:
         if not self._app.draining:
@@ -201,12 +230,19 @@ class Worker:
                 )
                 for state in states
             ],
+            config_version=self._config_version,
         )
 
 
 def lacks_of(config: GatewayConfig) -> dict[str, tuple[Endpoint, ...]]:
     """Endpoints that replicas do not have, by name."""
     return {u.name: u.unsupported for u in config.upstreams if u.unsupported}
+
+
+def _fitted(config: GatewayConfig) -> GatewayConfig:
+    """The configuration with as many connections as this process may have files."""
+    server = fit_connections(config.server, raise_file_limit())
+    return msgspec.structs.replace(config, server=server)
 
 
 async def run_worker(
@@ -224,8 +260,7 @@ async def run_worker(
     first = await channel.receive()
     if not isinstance(first, Configure):
         return
-    server = fit_connections(first.config.server, raise_file_limit())
-    config = msgspec.structs.replace(first.config, server=server)
+    config = _fitted(first.config)
     request_log = open_log(config)
     seed = int.from_bytes(os.urandom(8))
     worker = Worker(
@@ -235,6 +270,7 @@ async def run_worker(
         request_log=request_log,
         channel=channel,
         journal=open_journal(config, seed),
+        config_version=first.version,
     )
     # Start-up's objects live for ever; and what a request allocates is freed by reference counts,
     # so that full collections, which would show in the tail latency, can be rare.

@@ -92,7 +92,9 @@ class Feeder:
         self._log_directory = log_directory(directory)
         self._database = Path(directory) / DATABASE_NAME
         self._interval_s, self._batch_rows, self._nice = interval_s, batch_rows, nice
-        self._retention_days, self._retention_at_s = retention_days, float("-inf")
+        self.retention_days = retention_days
+        """Read before each deletion: it may be set while the feeder runs."""
+        self._retention_at_s = float("-inf")
         self._open_store, self._clock, self._utc_ns = open_store, clock, utc_ns
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -172,11 +174,12 @@ class Feeder:
 
     def _retain(self) -> bool:
         """Delete some of the rows that are past the retention, when it is time for it."""
-        if self._retention_days is None or self._store is None or self._stop.is_set():
+        days = self.retention_days
+        if days is None or self._store is None or self._stop.is_set():
             return False
         if self._clock() < self._retention_at_s:
             return False
-        before_utc_ns = self._utc_ns() - self._retention_days * DAY_NS
+        before_utc_ns = self._utc_ns() - days * DAY_NS
         if self._store.delete_before(before_utc_ns, RETENTION_ROWS) == RETENTION_ROWS:
             return True
         self._retention_at_s = self._clock() + RETENTION_PAUSE_S

@@ -90,6 +90,12 @@ class HttpListener:
             ssl_shutdown_timeout=_TLS_SHUTDOWN_S if tls else None,
         )
 
+    def use(self, limits: Limits) -> None:
+        """Bound by these limits what begins from now on: connections, requests and waits."""
+        self.limits = limits
+        for connection in self.connections:
+            connection.use(limits)
+
     def drain(self) -> None:
         """Answer what is in flight and close each connection after its answer."""
         self.draining = True

@@ -62,12 +62,14 @@ class RequestParser:
         "_parser",
         "_receiver",
         "_upgrade",
+        "limits",
         "partial",
         "want_continue",
     )
 
     def __init__(self, limits: RequestLimits, receiver: Receiver) -> None:
-        self._limits = limits
+        self.limits = self._limits = limits
+        """Of the requests that begin from now on, and of the one that is being received."""
         self._receiver = receiver
         self._parser = httptools.HttpRequestParser(self)
         self._body: list[bytes] = []
@@ -114,6 +116,7 @@ class RequestParser:
     def on_message_begin(self) -> None:
         """A request line begins."""
         self._in_head = True
+        self._limits = self.limits
         self.partial = HttpRequest()
 
     def on_url(self, url: bytes) -> None:

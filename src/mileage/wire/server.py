@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from mileage.wire.message import HttpRequest, status_line
-from mileage.wire.request_parser import Refused, RequestParser
+from mileage.wire.request_parser import Refused, RequestLimits, RequestParser
 
 if TYPE_CHECKING:
     from mileage.wire.listener import HttpListener
@@ -142,6 +142,10 @@ class ServerConnection(asyncio.Protocol):
             self._parser.feed(data)
         except Refused as refused:
             self.fail(refused.status, refused.message)
+
+    def use(self, limits: RequestLimits) -> None:
+        """Bound the requests that begin from now on."""
+        self._parser.limits = limits
 
     # --- told by the parser -------------------------------------------------------------------
 

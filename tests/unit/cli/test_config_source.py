@@ -168,13 +168,11 @@ def test_it_sees_that_files_were_written(tmp_path: Path) -> None:
     source = ConfigSource(path, {}, {})
     source.load()
     assert source.look() == source.seen
-    digest = source.certificate
     for file in (path, certificate, key):
         os.utime(file, ns=(1, 1))
         assert source.look() != source.seen
         source.load()
         assert source.look() == source.seen
-    assert source.certificate == digest
     replaced = tmp_path / "other.toml"
     replaced.write_text("[server\n", "utf-8")
     replaced.replace(path)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from mileage.cli.config import Config
+from mileage.cli.config_source import ConfigSource
 from mileage.cli.host import Host
 from mileage.gateway.admin.app import AdminApp
 from tests.support.admin_plane import ASSETS
@@ -36,7 +37,7 @@ CONFIG: dict[str, Any] = {
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("THE_KEY", "TOPSECRET-engine-key")
-    return Host(msgspec.convert(CONFIG, Config), None)
+    return Host(ConfigSource(None, {}, {}), msgspec.convert(CONFIG, Config), None)
 
 
 def test_the_public_configuration_has_no_secret_and_all_else(host: Host) -> None:

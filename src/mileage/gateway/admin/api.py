@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from mileage.core.errors import ConfigError, MileageError
 from mileage.gateway.admin.fleet import Fleet
 from mileage.gateway.admin.responses import error, json
 from mileage.gateway.admin.series import LEVELS, SeriesStore
@@ -50,6 +51,7 @@ class ControlApi:
         return [
             Route("/api/v1/status", self._status, methods=get),
             Route("/api/v1/config", self._config, methods=get),
+            Route("/api/v1/config/reload", self._reload, methods=post),
             Route("/api/v1/replicas", self._replicas, methods=get),
             Route("/api/v1/series", self._series, methods=get),
             Route("/api/v1/drain", self._drain, methods=post),
@@ -63,6 +65,14 @@ class ControlApi:
 
     async def _config(self, request: Request) -> Response:
         return json(self._fleet.config_public())
+
+    async def _reload(self, request: Request) -> Response:
+        try:
+            return json(await self._fleet.reload())
+        except ConfigError as failure:
+            return error(422, str(failure), code="invalid_config", param=failure.key)
+        except MileageError as failure:
+            return error(503, str(failure), code="not_now")
 
     async def _replicas(self, request: Request) -> Response:
         return json({"replicas": self._plane.status().replicas})

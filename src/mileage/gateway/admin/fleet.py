@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mileage.core.replica import ReplicaView
+from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import FamilySnapshot, HistogramValue, merge
 
@@ -56,7 +57,7 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet(Protocol):
-    """What the supervisor gives the admin plane; every method returns at once."""
+    """What the supervisor gives the admin plane; every method but `reload` returns at once."""
 
     def reports(self) -> list[Report]:
         """The latest report of every live worker."""
@@ -84,6 +85,18 @@ class Fleet(Protocol):
 
     def config_public(self) -> dict[str, Any]:
         """The configuration without any secret, ready for JSON."""
+        ...
+
+    def config_status(self) -> ConfigStatus | None:
+        """Of the configuration in force; None where it can never change."""
+        ...
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration again and apply it, or nothing of it.
+
+        Raises ConfigError where it is not in order, and MileageError where it cannot be applied
+        now. No message has a secret.
+        """
         ...
 
     def drain(self) -> None:

@@ -18,6 +18,7 @@ _TYPES = {
     408: "timeout_error",
     413: "invalid_request_error",
     421: "invalid_request_error",
+    422: "invalid_request_error",
     503: "overloaded_error",
 }
 

@@ -11,6 +11,7 @@ from mileage import __version__
 from mileage.core.replica import ReplicaView
 from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.processes import ProcessSample, Role
+from mileage.gateway.admin.reload import ConfigStatus
 from mileage.gateway.messages import ReplicaStatus, Report
 
 __all__ = ["ProcessRow", "ReplicaRow", "Status", "replica_rows", "status"]
@@ -64,6 +65,7 @@ class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int | None = None
     draining: bool | None = None
     ledger_ok: bool | None = None
+    config_version: int | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +81,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     subscribers: int
     processes: list[ProcessRow]
     ledger: LedgerStatus | None
+    config: ConfigStatus | None
     replicas: list[ReplicaRow]
 
 
@@ -105,6 +108,7 @@ def status(
         subscribers=subscribers,
         processes=_process_rows(reports, processes, now_s),
         ledger=fleet.ledger_status(),
+        config=fleet.config_status(),
         replicas=replica_rows(fleet, now_s),
     )
 
@@ -210,4 +214,5 @@ def _with_report(row: ProcessRow, report: Report, now_s: float) -> ProcessRow:
         in_flight=report.in_flight,
         draining=report.draining,
         ledger_ok=report.ledger_ok,
+        config_version=report.config_version,
     )

@@ -9,6 +9,7 @@ import pytest
 from mileage.core.replica import ReplicaView
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.processes import ProcessSample
+from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.status import ReplicaRow, replica_rows, status
 from mileage.gateway.messages import ReplicaStatus, Report
 
@@ -34,6 +35,12 @@ class Fleet(FleetState):
 
     def config_public(self) -> dict[str, Any]:
         return {}
+
+    def config_status(self) -> ConfigStatus | None:
+        return None
+
+    async def reload(self) -> Reloaded:
+        raise AssertionError
 
     def drain(self) -> None:
         raise AssertionError

@@ -69,6 +69,11 @@ class LatencyModel:
             self._recent.popleft()
 
     @property
+    def recent(self) -> int:
+        """Requests that the mix is taken from."""
+        return len(self._recent)
+
+    @property
     def running_seen(self) -> float:
         """The most requests at once that the latest ones have met."""
         return max((r.running for r in self._recent), default=0.0)

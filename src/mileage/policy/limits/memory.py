@@ -18,17 +18,24 @@ class KvMemory:
     stopped telling may be full, one that never told has to be run by its latency alone.
     """
 
-    __slots__ = ("_mark_ratio", "_told", "usage_ratio")
+    __slots__ = ("_mark_ratio", "_told", "running", "usage_ratio")
 
     def __init__(self, mark_ratio: float) -> None:
         self._mark_ratio = mark_ratio
         self._told = False
         self.usage_ratio: float | None = None
         """The fresh figure, None without one."""
+        self.running = 0
+        """Requests that fill it so far."""
 
-    def observe(self, view: ReplicaView | None) -> None:
-        """Take the figure of a fresh view; None: there is no fresh one."""
+    def observe(self, view: ReplicaView | None, in_flight: int) -> None:
+        """Take the figures of a fresh view; None: there is no fresh one.
+
+        `in_flight`, our own requests, stands for what the engine runs where it does not tell.
+        """
         self.usage_ratio = None if view is None else ratio_of(view.kv_cache_usage_ratio)
+        running = None if view is None else view.running
+        self.running = in_flight if running is None or running < 0 else running
         self._told = self._told or self.usage_ratio is not None
 
     @property
@@ -41,11 +48,11 @@ class KvMemory:
         """The cache is fuller than it should be."""
         return self.usage_ratio is not None and self.usage_ratio > self._mark_ratio
 
-    def bound(self, running: float) -> float | None:
-        """Requests that fit up to the mark, where `running` fill it as it is; None: unknown.
+    def bound(self) -> float | None:
+        """Requests that fit up to the mark, going by those that run now; None: unknown.
 
         An almost empty cache bounds nothing yet: too little of it is in use to be scaled.
         """
-        if self.usage_ratio is None or self.usage_ratio < _USAGE_MIN or running < 1:
+        if self.usage_ratio is None or self.usage_ratio < _USAGE_MIN or self.running < 1:
             return None
-        return max(1.0, running * self._mark_ratio / self.usage_ratio)
+        return max(1.0, self.running * self._mark_ratio / self.usage_ratio)

@@ -63,7 +63,8 @@ class MixtureLimit:
         """The limit for the mix of now."""
         config = self._config
         self._limit = self._bounds.clamp(self._limit, signals)
-        self._memory.observe(fresh(signals.view, now_s, config.view_max_age_s))
+        view = fresh(signals.view, now_s, config.view_max_age_s)
+        self._memory.observe(view, signals.in_flight)
         if now_s < self._due_s:
             return LimitDecision(self._limit, f"held: {config.period_s:g} s between changes")
         entropy = mix_entropy(signals.modality_counts)

@@ -24,6 +24,7 @@ _SLACK_MAX = 16.0
 _SLACK_GAP_RATIO = 0.7
 _STALLS_MIN = 8
 _FEEDBACK_SAMPLES = 32
+_RECENT_MIN = 8
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,7 +102,8 @@ class ModelLimit:
             self._latency.learn(sample, now_s)
         self._gradient.learn(signals.samples, limit)
         self._latency.forget_old(now_s)
-        self._memory.observe(fresh(signals.view, now_s, config.view_max_age_s))
+        view = fresh(signals.view, now_s, config.view_max_age_s)
+        self._memory.observe(view, signals.in_flight)
         if now_s < self._due_s:
             reason = f"held: {config.period_s:g} s between changes"
             return LimitDecision(limit, reason, self._prefill_tokens_max)
@@ -113,8 +115,9 @@ class ModelLimit:
         target_s = positive(signals.itl_target_s)
         cap_s = None if target_s is None else config.cap_ratio * target_s
         wanted, reason = self._wanted(signals, cap_s, proven)
-        wanted, reason = self._within_memory(wanted, reason, signals)
-        self._limit, change = self._moved(wanted, signals, proven)
+        wanted, reason = self._within_memory(wanted, reason)
+        settled = proven or cap_s is None or not self._latency.fit.good
+        self._limit, change = self._moved(wanted, signals, settled)
         bounded = self._bounded
         self._bound_prefill(signals, cap_s)
         if self._limit != limit:
@@ -142,6 +145,8 @@ class ModelLimit:
             reached = self._peak >= self._limit
             wanted, why = self._gradient.next(self._limit, reached=reached, cap_s=cap_s)
             return wanted, f"step time errs by {fit.error_ratio:.0%}; {why}"
+        if latency.recent < _RECENT_MIN:
+            return self._limit, f"{latency.recent} requests ended lately"
         return self._within_cap(cap_s, ceiling, proven)
 
     def _within_cap(self, cap_s: float, ceiling: int, proven: bool) -> tuple[float, str]:
@@ -166,18 +171,16 @@ class ModelLimit:
             told += ", by halves"
         return most, f"step {latency.step_s(most) * 1e3:.3g} ms at {most} {told}"
 
-    def _within_memory(
-        self, wanted: float, reason: str, signals: LimitSignals
-    ) -> tuple[float, str]:
-        view = signals.view
-        running = signals.in_flight if view is None or view.running is None else view.running
-        fits = self._memory.bound(running)
+    def _within_memory(self, wanted: float, reason: str) -> tuple[float, str]:
+        fits = self._memory.bound()
+        if fits is not None and not self._memory.above_mark:
+            fits = max(fits, self._limit)  # It ends growth; only a cache that is full cuts.
         if fits is None or fits >= wanted:
             return wanted, reason
         usage = self._memory.usage_ratio
-        return fits, f"{running} requests fill {usage:.0%} of the KV cache"
+        return fits, f"{self._memory.running} requests fill {usage:.0%} of the KV cache"
 
-    def _moved(self, wanted: float, signals: LimitSignals, proven: bool) -> tuple[int, str]:
+    def _moved(self, wanted: float, signals: LimitSignals, settled: bool) -> tuple[int, str]:
         """The limit after a bounded move toward what is wanted, and what to call it."""
         limit = self._limit
         target = self._bounds.clamp(wanted, signals)
@@ -193,7 +196,7 @@ class ModelLimit:
             return limit, f"held at {limit}, at most {self._peak} in flight"
         if self._memory.lost:
             return limit, f"held at {limit}, KV usage unknown"
-        if signals.itl_target_s is not None and self._latency.fit.good and not proven:
+        if not settled:
             return limit, f"held at {limit} until its stalls are known"
         # Half the way: what is short of the target has shorter stalls, and overshoots otherwise.
         halfway = limit + math.ceil((target - limit) / 2)
@@ -207,6 +210,8 @@ class ModelLimit:
             self._prefill_tokens_max, self._bounded = None, False
             return
         self._bounded = True
+        if latency.recent < _RECENT_MIN:
+            return  # The mix of long ago still says more than one of a request or two.
         cap_tokens = latency.prefill_within(cap_s, limit)
         demand = latency.prefill_tokens_ratio * limit / max(latency.step_s(limit), 1e-9)
         ttft_s = positive(signals.ttft_target_s)

@@ -81,7 +81,8 @@ class TailMemoryLimit:
         config = self._config
         self._limit = self._bounds.clamp(self._limit, signals)
         self._peak = max(self._peak, signals.in_flight_peak)
-        self._memory.observe(fresh(signals.view, now_s, config.view_max_age_s))
+        view = fresh(signals.view, now_s, config.view_max_age_s)
+        self._memory.observe(view, signals.in_flight)
         for sample in signals.samples:
             self._learn(sample, now_s)
         while self._ttft and self._ttft[0][0] < now_s - config.window_s:

@@ -80,7 +80,7 @@ class UtilisationLimit:
         self._limit = self._bounds.clamp(self._limit, signals)
         self._peak = max(self._peak, signals.in_flight_peak)
         view = fresh(signals.view, now_s, self._config.view_max_age_s)
-        self._memory.observe(view)
+        self._memory.observe(view, signals.in_flight)
         busy = None if view is None else ratio_of(view.compute_busy_ratio)
         if view is None or busy is None:
             # What was seen before the gap says nothing about what comes after it.
@@ -119,7 +119,7 @@ class UtilisationLimit:
         if self._memory.lost:
             return limit, f"{seen}, KV usage unknown: held at {limit}"
         higher = float(math.ceil(limit * self._config.growth))
-        fits = self._memory.bound(max(signals.in_flight, 1))
+        fits = self._memory.bound()
         if fits is not None and fits < higher:
             seen += f", KV cache {self._memory.usage_ratio:.0%} full"
             higher = max(float(limit), fits)

@@ -115,4 +115,4 @@ def test_it_never_leaves_one_and_the_engines_own() -> None:
 )
 def test_bad_configuration_is_refused(key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"governor\.aimd\.{key}"):
-        AimdConfig(**{key: value})
+        AimdConfig(**{key: value})  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from mileage.control.config import ControlConfig
+from mileage.control.config import ControlConfig, GovernorConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Action, Dispatch, Reject, WakeAt
 from mileage.core.events import (
@@ -51,6 +51,7 @@ def new_controller(seed: int) -> Controller:
         config=ControlConfig(
             routing=RoutingConfig(attempts_max=ATTEMPTS_MAX),
             breaker=BreakerConfig(failures_max=2, open_s=1.0, open_max_s=4.0),
+            governor=GovernorConfig(mode="off"),
         ),
         random=Random(seed),
         lacks=LACKS,

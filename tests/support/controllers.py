@@ -9,7 +9,7 @@ from typing import Any
 
 from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
-from mileage.core.actions import Action, Dispatch
+from mileage.core.actions import Action, Dispatch, SetLimit
 from mileage.core.events import (
     Arrived,
     Cancelled,
@@ -45,7 +45,8 @@ def controller(
         in_flight_max=in_flight_max,
     )
     for name in up:
-        assert made.handle(ReplicaUp(name, ("llama",)), 0.0) == ()
+        actions = made.handle(ReplicaUp(name, ("llama",)), 0.0)
+        assert all(isinstance(action, SetLimit) for action in actions)
     return made
 
 

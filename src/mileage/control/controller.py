@@ -294,6 +294,7 @@ class Controller:
             replica.throttle.observed(event.view)
         elif isinstance(event, ReplicaUp):
             self._replicas.up(replica, event.models)
+            self._dispatcher.governor.due_s = now_s  # its limit is decided before it is used
         else:
             self._replicas.down(replica, event.reason)
 

@@ -238,6 +238,9 @@ class Dispatcher:
                 for replica in self.replicas:
                     actions += self.pumped(replica, now_s)
                 actions += self._expired(now_s)
+                for flight in self.governor.probes():
+                    self.governor.release(flight, now_s)
+                    actions += self.place(flight, now_s)
             else:
                 actions += self.release_all(now_s)
         if self._unfunded:
@@ -264,9 +267,7 @@ class Dispatcher:
         actions: list[Action] = []
         for flight in self.governor.expired(now_s):
             takers = flight.takers
-            if takers.half_open:
-                continue  # it may be the probe; else its time will come
-            if takers.closed.loads:
+            if takers.closed.loads or takers.half_open:
                 refusal = self.governor.late(flight, now_s)
             else:
                 retry_after_s = takers.retry_after_s(now_s)
@@ -276,10 +277,8 @@ class Dispatcher:
 
     def release_all(self, now_s: float) -> list[Action]:
         """Send everything that is held, whatever the limits: they hold no longer."""
-        held = self.governor.all_held()
-        held += [f for f in self.flights.values() if f.collecting or f.unfunded]
         actions: list[Action] = []
-        for flight in held:
+        for flight in [flight for flight in self.flights.values() if flight.replica is None]:
             if flight.queue is not None:
                 self.governor.release(flight, now_s)
             flight.collecting = flight.unfunded = False

@@ -25,12 +25,12 @@ class Governor:
     __slots__ = (
         "_config",
         "_pools",
-        "_replicas",
         "_slo",
         "due_s",
         "held",
         "held_total",
         "refused_total",
+        "replicas",
         "share_ratio",
         "would_hold_total",
         "would_refuse_total",
@@ -39,7 +39,7 @@ class Governor:
     def __init__(self, config: ControlConfig, replicas: Iterable[Replica]) -> None:
         self._config = config.governor
         self._slo = config.slo
-        self._replicas = replicas
+        self.replicas = replicas
         self._pools: dict[str, Pool] = {}
         self.held = 0
         self.due_s = -math.inf
@@ -217,7 +217,10 @@ class Governor:
         return Reject(flight.request.id, "deadline", retry_s, detail)
 
     def expired(self, now_s: float) -> Iterator[Flight]:
-        """The requests that have been held too long, or that nothing can serve any more."""
+        """The requests that have been held too long, or that nothing can serve any more.
+
+        Each is to be released before the next one is asked for.
+        """
         for pool in list(self._pools.values()):
             for takers, queue in list(pool.queues.items()):
                 if not (takers.closed.loads or takers.half_open):
@@ -230,9 +233,14 @@ class Governor:
                         yield flight
                         flight = queue.head(flow)
 
-    def all_held(self) -> list[Flight]:
-        """Every request that is held."""
-        return [f for pool in self._pools.values() for q in pool.queues.values() for f in q]
+    def probes(self) -> Iterator[Flight]:
+        """Requests that are held while a replica on probation could take one."""
+        for pool in list(self._pools.values()):
+            for takers, queue in list(pool.queues.items()):
+                if takers.half_open:
+                    flight = next_held((queue,), 0.0)
+                    if flight is not None:
+                        yield flight
 
     # --- limits -------------------------------------------------------------------------------
 
@@ -240,7 +248,7 @@ class Governor:
         """Decide the limits of all replicas that are due."""
         config = self._config
         self.due_s = now_s + config.period_s
-        for replica in self._replicas:
+        for replica in self.replicas:
             throttle = replica.throttle
             if now_s < throttle.due_s or not replica.models:
                 continue

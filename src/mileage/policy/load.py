@@ -183,8 +183,9 @@ class ReplicaLoad:
         kv_ratio = view.kv_cache_usage_ratio
         preempted = None if last is None else _grown(last.preemptions_total, view.preemptions_total)
         self.hot = (kv_ratio is not None and kv_ratio >= _KV_HOT_RATIO) or bool(preempted)
-        if view.running_max != self._rate.running_max:
-            self._rate.running_max = view.running_max
+        most = view.running_max if view.running_max and view.running_max > 0 else None
+        if most != self._rate.running_max:
+            self._rate.running_max = most
             self._rates.refresh()
         if last is not None and now_s - self._sampled_s > _SILENCE_S:
             self._learn_from_views(last, view)

@@ -18,8 +18,6 @@ _PREFIX_BYTES = 1024
 """Prompts whose first bytes agree this far are taken to share a prefix."""
 _BYTES_PER_TOKEN = 4
 """Of English text, in JSON; other languages and code have fewer."""
-_TEMPLATE_TOKENS = 64
-"""A chat template may add a system message of its own; gpt-oss adds some 60 tokens."""
 
 _INCLUDE_USAGE = b'{"stream_options":{"include_usage":true},'
 
@@ -108,7 +106,7 @@ class Body:
     """What the gateway knows of a body. `prefix` is the head of the prompt's JSON.
 
     `text_bytes` is the JSON of all text that goes to the model, tools and system prompt included,
-    media not; a token of text has at least one byte there. `media` is what images and audio add.
+    media not. `media` is what images and audio add.
     """
 
     __slots__ = (
@@ -118,7 +116,6 @@ class Body:
         "output_tokens_max",
         "prefix",
         "stream",
-        "template_tokens",
         "text_bytes",
         "usage_asked",
     )
@@ -133,41 +130,36 @@ class Body:
             raise Refusal(400, f"'{field}' must be {_EXPECTED[starts]}", param=field)
         self.text_bytes = len(prompt)
         self.media: Media = NO_MEDIA
-        self.template_tokens = 0
         self.choices = 1
         self.prefix = prompt[:_PREFIX_BYTES]
         self.usage_asked: bool | None = None
         """stream_options.include_usage; None: the body has no stream_options."""
         self.output_tokens_max: int | None = None
+        if isinstance(parsed, (_Chat, _Completions)):
+            self.choices = parsed.n or 1
+            if parsed.stream_options is not None:
+                self.usage_asked = bool(parsed.stream_options.include_usage)
         if isinstance(parsed, _Chat):
             self.output_tokens_max = parsed.max_completion_tokens or parsed.max_tokens
-            self._ask(parsed)
-            self._look(prompt, raw, len(parsed.tools), may_have_media(raw))
+            self.text_bytes += len(parsed.tools)
+            if may_have_media(raw):
+                self._weigh(prompt, raw)
         elif isinstance(parsed, _Completions):
             self.output_tokens_max = parsed.max_tokens
-            self._ask(parsed)
         elif isinstance(parsed, _Messages):
             self.output_tokens_max = parsed.max_tokens
-            more_bytes = len(parsed.system) + len(parsed.tools)
-            self._look(prompt, raw, more_bytes, may_have_media(raw))
+            self.text_bytes += len(parsed.system) + len(parsed.tools)
+            if may_have_media(raw):
+                self._weigh(prompt, raw)
         elif isinstance(parsed, _Responses):
             self.output_tokens_max = parsed.max_output_tokens
+            self.text_bytes += len(parsed.instructions) + len(parsed.tools)
             # Here a screenshot is an item of the prompt itself, and in no list of its own.
-            self._look(prompt, raw, len(parsed.instructions) + len(parsed.tools), True)
+            self._weigh(prompt, raw)
 
-    def _ask(self, parsed: _Chat | _Completions) -> None:
-        """What only chat and completions can ask for."""
-        self.choices = parsed.n or 1
-        if parsed.stream_options is not None:
-            self.usage_asked = bool(parsed.stream_options.include_usage)
-
-    def _look(self, prompt: memoryview, raw: bytes, more_bytes: int, media: bool) -> None:
-        """Weigh a prompt of messages, with `more_bytes` of text beside it, perhaps with media."""
-        self.template_tokens = _TEMPLATE_TOKENS
-        if media:
-            self.media = find_media(prompt, raw)
-            more_bytes -= self.media.payload_bytes
-        self.text_bytes += more_bytes
+    def _weigh(self, prompt: memoryview, raw: bytes) -> None:
+        self.media = find_media(prompt, raw)
+        self.text_bytes -= self.media.payload_bytes
 
     @property
     def prompt_tokens_estimate(self) -> int:
@@ -176,8 +168,11 @@ class Body:
 
     @property
     def prompt_tokens_max(self) -> int:
-        """Tokens of text that the prompt cannot exceed."""
-        return self.text_bytes + self.template_tokens
+        """Tokens of the client's text are no more than this: each has at least a byte.
+
+        What the model's chat template adds is not in it.
+        """
+        return max(1, self.text_bytes)
 
 
 def parse_body(endpoint: Endpoint, body: bytes) -> Body:

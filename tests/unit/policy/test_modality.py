@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +111,21 @@ def test_a_request_is_of_the_kind_that_weighs_most(
     patches: int, frames: int, modality: Modality
 ) -> None:
     assert modality_of(request(1, image_patches=patches, audio_frames=frames)) == modality
+
+
+def tile_tokens(width: float, height: float) -> int:
+    """What OpenAI bills gpt-4o for an image in high detail."""
+    scale = min(1.0, 2048 / max(width, height))
+    scale *= min(1.0, 768 / (scale * min(width, height)))
+    return 85 + 170 * math.ceil(scale * width / 512) * math.ceil(scale * height / 512)
+
+
+def test_the_pages_table_is_what_images_weigh(repository: Path) -> None:
+    page = (repository / "docs" / "explanation" / "multimodal.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) x (\d+) \| ([\d,]+) \| ([\d,]+) \|$", page, re.MULTILINE)
+    assert len(rows) >= 5
+    for width, height, ours, theirs in rows:
+        size = int(width), int(height)
+        assert int(ours.replace(",", "")) == image_patches(*size) / 4, size
+        assert int(theirs.replace(",", "")) == tile_tokens(*size), size
+    assert f"| a video | {VIDEO_PATCHES // 4:,} tokens" in page

@@ -10,6 +10,7 @@ import typer
 from mileage import __version__
 from mileage.cli.keys import keys
 from mileage.cli.reload import reload
+from mileage.cli.replay import replay
 from mileage.cli.requests import requests
 from mileage.cli.serve import serve
 from mileage.core.errors import ConfigError, MileageError
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(reload)
 app.command()(requests)
+app.command()(replay)
 app.add_typer(keys, name="keys")
 
 

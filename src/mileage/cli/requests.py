@@ -12,9 +12,9 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from mileage.cli.config import ledger_directory, load_config
+from mileage.cli.terminal_text import safe_text
 from mileage.core.errors import ConfigError
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter
@@ -159,7 +159,7 @@ def _show(
     if counts:
         console.print(_counts_table(counts))
     for problem in problems or []:
-        console.print(_text(f"problem: {problem}"))
+        console.print(safe_text(f"problem: {problem}"))
     if problems == []:
         console.print("no problem found")
 
@@ -189,7 +189,7 @@ def _requests_table(timelines: list[RequestTimeline]) -> Table:
             t.replica or "",
             t.reason or "",
         )
-        table.add_row(*map(_text, cells))
+        table.add_row(*map(safe_text, cells))
     return table
 
 
@@ -201,14 +201,9 @@ def _counts_table(counts: list[OutcomeCount]) -> Table:
         table.add_column(name, justify="right")
     for c in counts:
         numbers = (str(c.requests), _number(c.prompt_tokens), _number(c.output_tokens))
-        table.add_row(_text(c.tenant), c.outcome, *numbers)
+        table.add_row(safe_text(c.tenant), c.outcome, *numbers)
     return table
 
 
 def _number(value: float | None, factor: float = 1, format_spec: str = "") -> str:
     return "" if value is None else format(value * factor, format_spec)
-
-
-def _text(value: str) -> Text:
-    """The value as it is, except that clients cannot put control codes on a terminal with it."""
-    return Text("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in value))

@@ -206,9 +206,14 @@ def _struct(cls: Any) -> Any:
 
 def _new_object(machine: _Machine, _: object) -> None:
     arguments, cls = machine.stack.pop(), machine.stack.pop()
-    if arguments != ():
+    if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        if type(arguments) is not tuple or len(arguments) != len(cls._fields):
+            raise ValueError(f"a {cls.__name__} has other fields")
+        machine.stack.append(tuple.__new__(cls, arguments))
+    elif arguments == ():
+        machine.stack.append(_made_bare(machine, cls))
+    else:
         raise ValueError("an object is made without arguments")
-    machine.stack.append(_made_bare(machine, cls))
 
 
 def _made_bare(machine: _Machine, cls: Any) -> object:

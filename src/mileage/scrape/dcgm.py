@@ -50,12 +50,12 @@ class _Unit(NamedTuple):
 
     host: str
     uuid: str
-    index: str
+    number: str
     instance: str
 
     def is_called(self, gpu_id: str) -> bool:
         gpu, _, instance = gpu_id.partition("/")
-        return gpu in (self.index, self.uuid) and instance in ("", self.instance)
+        return gpu in (self.number, self.uuid) and instance in ("", self.instance)
 
 
 def sm_active(body: bytes, gpu_ids: Sequence[str] = ()) -> float:
@@ -106,7 +106,7 @@ def _ratio(value: float | None, before: float | None) -> float | None:
 def _called(gpu_id: str, active: Mapping[_Unit, float | None]) -> list[_Unit]:
     found = _wholes([unit for unit in active if unit.is_called(gpu_id)])
     if not found:
-        known = sorted({unit.index or unit.uuid for unit in active})
+        known = sorted({unit.number or unit.uuid for unit in active})
         raise ValueError(f"has no GPU {gpu_id}; it has {', '.join(known)}")
     if len({(unit.host, unit.uuid) for unit in found}) > 1:
         raise ValueError(f"has several GPUs {gpu_id}, of several machines: name them by UUID")
@@ -116,12 +116,12 @@ def _called(gpu_id: str, active: Mapping[_Unit, float | None]) -> list[_Unit]:
 def _wholes(units: Iterable[_Unit]) -> list[_Unit]:
     """All of them, but no instances of a GPU that is there as a whole."""
     units = list(units)
-    whole = {(unit.host, unit.uuid, unit.index) for unit in units if not unit.instance}
-    return [u for u in units if not u.instance or (u.host, u.uuid, u.index) not in whole]
+    whole = {(unit.host, unit.uuid, unit.number) for unit in units if not unit.instance}
+    return [u for u in units if not u.instance or (u.host, u.uuid, u.number) not in whole]
 
 
 def _value(unit: _Unit, value: float | None, util: float | None) -> float:
-    name = f"GPU {unit.index or unit.uuid}{'/' if unit.instance else ''}{unit.instance}"
+    name = f"GPU {unit.number or unit.uuid}{'/' if unit.instance else ''}{unit.instance}"
     if value is None:
         raise ValueError(f"{_SM_ACTIVE} of {name} has no possible value")
     if value == 0 and util is not None and util >= GPU_UTIL_BUSY:

@@ -64,7 +64,8 @@ def request(request_id: int, model: str = "llama", **fields: Any) -> Request:
 
 def arrive(c: Controller, request_id: int, now_s: float = 0.0, **fields: Any) -> str:
     """Send a request; the replica it goes to."""
-    (action,) = c.handle(Arrived(request(request_id, **fields)), now_s)
+    actions = c.handle(Arrived(request(request_id, **fields)), now_s)
+    (action,) = [action for action in actions if not isinstance(action, SetLimit)]
     assert isinstance(action, Dispatch)
     assert action.request_id == request_id
     return action.replica

@@ -73,7 +73,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 for name, tenant in self.tenants.items()
             },
             replica_gpus={engine.replica: engine.gpus for engine in self.engines},
+            replica_running_max=self._running_max(),
         )
+
+    def _running_max(self) -> dict[str, int]:
+        if not self.engines:
+            return {"embedded": self.embedded.slots}
+        return {e.replica: e.running_max for e in self.engines if e.running_max is not None}
 
     @property
     def key_hashes(self) -> dict[str, str]:

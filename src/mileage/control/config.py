@@ -8,6 +8,7 @@ import msgspec
 
 from mileage.core.bounds import require_at_least, require_positive, require_range
 from mileage.core.errors import ConfigError
+from mileage.core.request import Endpoint
 from mileage.core.slo import SloConfig
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.limits.aimd import AimdConfig
@@ -107,7 +108,12 @@ class CostsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that the controller decides by. `replica_gpus`: GPUs of each replica, 1 where absent."""
+    """All that the controller decides by. `replica_gpus`: GPUs of each replica, 1 where absent;
+    `replica_running_max`: requests that an engine runs at once, of those that do not tell.
+
+    `replicas` are all replicas by name, and `lacks` the endpoints that some do not have; where it
+    is None, those that the controller has stay.
+    """
 
     routing: RoutingConfig = RoutingConfig()
     breaker: BreakerConfig = BreakerConfig()
@@ -117,6 +123,9 @@ class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     costs: CostsConfig = CostsConfig()
     tenants: dict[str, TenantLimits] = {}
     replica_gpus: dict[str, float] = {}
+    replica_running_max: dict[str, int] = {}
+    replicas: tuple[str, ...] | None = None
+    lacks: dict[str, tuple[Endpoint, ...]] = {}
 
     def __post_init__(self) -> None:
         for name, tenant in self.tenants.items():

@@ -10,18 +10,19 @@ import msgspec
 
 from mileage.control.config import ControlConfig
 from mileage.control.gpu_meter import GpuMeter
-from mileage.control.throttle import Throttle, make_throttle
+from mileage.control.throttle import make_throttle
 from mileage.core.request import Endpoint
-from mileage.policy.breaker import Breaker, BreakerConfig
+from mileage.policy.breaker import Breaker
 from mileage.policy.limits.choose import make_limit
 from mileage.policy.load import ReplicaLoad
-from mileage.policy.routing import Candidates, RoutingConfig, name_hash
+from mileage.policy.routing import Candidates, name_hash
 from mileage.policy.service_rate import FleetRates
 
 __all__ = ["Replica", "ReplicaState", "ReplicaStateName", "Replicas", "Route", "Takers"]
 
 ReplicaStateName: TypeAlias = Literal["up", "down", "open", "half_open"]
 
+_LEFT = "not configured any more"
 _NEVER_UP = "not up yet"
 _OUTPUT_ASSUMED_TOKENS = 128.0
 _OUTPUT_GAIN_MIN = 0.05
@@ -60,19 +61,17 @@ class Replica(ReplicaLoad):
         self,
         name: str,
         bit: int,
-        routing: RoutingConfig,
-        breaker: BreakerConfig,
-        throttle: Throttle,
-        meter: GpuMeter,
+        config: ControlConfig,
         lacks: Collection[Endpoint] = (),
     ) -> None:
-        super().__init__(name_hash(name), FleetRates(), routing.view_max_age_s)
-        self.throttle = throttle
-        self.meter = meter
+        super().__init__(name_hash(name), FleetRates(), config.routing.view_max_age_s)
+        self.throttle = make_throttle(config)
+        self.throttle.told_max(config.replica_running_max.get(name))
+        self.meter = GpuMeter(config.replica_gpus.get(name, 1.0))
         self.name = name
         self.bit = bit
         """Its place in a request's set of replicas tried."""
-        self.breaker = Breaker(breaker)
+        self.breaker = Breaker(config.breaker)
         self.lacks: frozenset[Endpoint] = frozenset(lacks)
         """Endpoints that it does not have."""
         self.models: tuple[str, ...] = ()
@@ -174,7 +173,15 @@ class Route(Takers):
 class Replicas:
     """All configured replicas by name, and the routes by model."""
 
-    __slots__ = ("_by_name", "_config", "_fleets", "half_open_due_s", "routes", "seen_up")
+    __slots__ = (
+        "_bit",
+        "_by_name",
+        "_config",
+        "_fleets",
+        "half_open_due_s",
+        "routes",
+        "seen_up",
+    )
 
     def __init__(
         self,
@@ -183,25 +190,21 @@ class Replicas:
         lacks: Mapping[str, Collection[Endpoint]],
     ) -> None:
         self._config = config
-        routing, breaker = config.routing, config.breaker
-        self._by_name = {
-            name: Replica(
-                name,
-                1 << place,
-                routing,
-                breaker,
-                make_throttle(config),
-                GpuMeter(config.replica_gpus.get(name, 1.0)),
-                lacks.get(name, ()),
-            )
-            for place, name in enumerate(dict.fromkeys(names))
-        }
+        self._bit = 1
+        self._by_name: dict[str, Replica] = {}
+        for name in dict.fromkeys(names):
+            self._by_name[name] = self._new(name, lacks.get(name, ()))
         self._fleets: dict[str, FleetRates] = {}
         self.routes: dict[str, Route] = {}
         self.seen_up = False
         """Whether any replica has ever been up, so that its models are known."""
         self.half_open_due_s = math.inf
         """When the next open breaker becomes half-open."""
+
+    def _new(self, name: str, lacks: Collection[Endpoint]) -> Replica:
+        config, bit = self._config, self._bit
+        self._bit <<= 1
+        return Replica(name, bit, config, lacks)
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(self._by_name.values())
@@ -211,15 +214,35 @@ class Replicas:
         return self._by_name.get(name)
 
     def reconfigure(self, config: ControlConfig, now_s: float) -> None:
-        """Decide by this from now on; what is known of the replicas stays."""
+        """Decide by this from now on; what is known of the replicas that stay, stays.
+
+        One that is left out gets no request any more; those that it has go on.
+        """
         limits_changed = config.governor != self._config.governor
         self._config = config
+        if config.replicas is not None:
+            self._replace(config.replicas, config.lacks)
         for replica in self:
             replica.breaker.config = config.breaker
             replica.meter.set_gpus(config.replica_gpus.get(replica.name, 1.0), now_s)
             replica.view_max_age_s = config.routing.view_max_age_s
+            replica.throttle.told_max(config.replica_running_max.get(replica.name))
             if limits_changed:
                 replica.throttle.use(make_limit(config.governor, limit=replica.throttle.limit))
+
+    def _replace(self, names: Sequence[str], lacks: Mapping[str, Collection[Endpoint]]) -> None:
+        before = self._by_name
+        self._by_name = {}
+        for name in dict.fromkeys(names):
+            replica = before.pop(name, None) or self._new(name, ())
+            replica.lacks = frozenset(lacks.get(name, ()))
+            self._by_name[name] = replica
+        for replica in before.values():
+            self.down(replica, _LEFT)
+            # It still hears of what it runs, but there may be no route to sort it on.
+            replica.models, replica.serves = (), frozenset()
+        for model in list(self.routes):
+            self._reassign(model)
 
     def up(self, replica: Replica, models: Sequence[str]) -> None:
         """The replica is healthy and serves exactly `models`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from mileage.control.config import ControlConfig
+from mileage.control.engine_slots import EngineSlots
 from mileage.control.flight import Flight
 from mileage.control.forecast import ServiceForecast
 from mileage.core.events import Finished
@@ -15,6 +16,8 @@ from mileage.policy.limits.limit import LimitDecision, LimitPolicy, LimitSignals
 
 __all__ = ["Throttle", "make_throttle"]
 
+_AHEAD_RATIO = 1 / 16
+"""Requests that may wait in a full engine, per slot of it."""
 _SAMPLES_MAX = 128
 """Of one period; later ones of it are left out."""
 
@@ -40,7 +43,6 @@ class Throttle:
         "_prefilled",
         "_samples",
         "due_s",
-        "engine_max",
         "failed",
         "in_flight",
         "limit",
@@ -49,6 +51,7 @@ class Throttle:
         "prefill_tokens_max",
         "reason",
         "service",
+        "slots",
         "view",
     )
 
@@ -63,7 +66,7 @@ class Throttle:
         self.in_flight = 0
         self.prefill_tokens = 0.0
         """Of prompts sent whose first token has not come yet."""
-        self.engine_max: int | None = None
+        self.slots = EngineSlots()
         self.view: ReplicaView | None = None
         self.due_s = -math.inf
         self.failed = False
@@ -195,13 +198,16 @@ class Throttle:
         if self.view is not None and view.observed_s <= self.view.observed_s:
             return
         self.view = view
-        most = view.running_max
-        if most is not None and most >= 1:
-            self.engine_max = most
+        self.slots.observed(view)
+
+    def told_max(self, running_max: int | None) -> None:
+        """The operator says how many requests the engine runs at once; None: nothing."""
+        self.slots.told = running_max
 
     def restarted(self) -> None:
         """The replica is up again, perhaps another engine under the name."""
         self.view = None
+        self.slots.forget()
         self.service = ServiceForecast()
         self._samples.clear()
 
@@ -221,8 +227,9 @@ class Throttle:
         the replica then runs what the engine itself does."""
         self.due_s = now_s + period_s
         low, high = bounds
-        if self.engine_max is not None:
-            high = min(high, self.engine_max)
+        slots = self.slots.most
+        if slots is not None:
+            high = min(high, slots)
         low = min(low, high)
         if self.failed:
             decision = LimitDecision(high, self.reason)
@@ -239,6 +246,9 @@ class Throttle:
         if changed or self.failed:
             self.reason = decision.reason
         self.limit = limit
+        if limit == slots:
+            # A slot that is free for the time that the next request takes to come is lost.
+            limit += math.ceil(limit * _AHEAD_RATIO)
         self.own_limit = max(1, math.ceil(limit * share_ratio))
         bound = decision.prefill_tokens_max
         self.prefill_tokens_max = None if bound is None else math.ceil(bound * share_ratio)
@@ -248,7 +258,7 @@ class Throttle:
         in_flight, images, audio = self.in_flight, self._images, self._audio
         return LimitSignals(
             view=self.view,
-            running_max=self.engine_max,
+            running_max=self.slots.most,
             in_flight=in_flight,
             in_flight_peak=self._peak,
             waiting=waiting,

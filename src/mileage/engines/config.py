@@ -55,6 +55,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Its GPUs are in this machine, Hopper or newer: ask NVML how busy they are."""
     gpu_ids: tuple[str, ...] = ()
     """Its GPUs there, by index or UUID, or either with /ID of a MIG instance; empty: all."""
+    running_max: int | None = None
+    """Requests that the engine runs at once (vLLM's max_num_seqs, say). None: as it tells, or as
+    is seen of it."""
     gpus: float = 1.0
     """GPUs of this engine, for budgets and costs; a fraction where several engines share one."""
     connections_max: int = 4096
@@ -97,6 +100,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             require_positive(f"engines.{key}", getattr(self, key))
         self._check_gpus()
         require_at_least("engines.connections_max", self.connections_max, 1)
+        if self.running_max is not None:
+            require_at_least("engines.running_max", self.running_max, 1)
         require_positive("engines.gpus", self.gpus, "GPUs")
 
     def _check_gpus(self) -> None:

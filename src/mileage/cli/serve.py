@@ -31,6 +31,19 @@ from mileage.gateway.admin.token import resolve_token
 __all__ = ["serve"]
 
 _Path = Path | None
+_Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Engine to stand in front of: KIND=URL, KIND one of vllm, sglang, trtllm, triton, "
+        "llamacpp, openai. Repeatable. Without one, the embedded engine serves."
+    ),
+]
+_Observe = Annotated[
+    bool,
+    typer.Option(
+        "--observe", help="Hold and refuse nothing; count what the governor would have done."
+    ),
+]
 
 
 def serve(
@@ -39,13 +52,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to serve on.")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes on the port.")] = None,
     admin_port: Annotated[int | None, typer.Option(help="Port of the dashboard.")] = None,
-    engine: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Engine to stand in front of: KIND=URL, KIND one of vllm, sglang, trtllm, triton, "
-            "llamacpp, openai. Repeatable. Without one, the embedded engine serves."
-        ),
-    ] = None,
+    engine: _Engines = None,
     alias: Annotated[
         list[str] | None, typer.Option(help="NAME=MODEL: another name for a model. Repeatable.")
     ] = None,
@@ -70,6 +77,7 @@ def serve(
         bool,
         typer.Option("--no-watch", help="Do not reload the configuration when it was written."),
     ] = False,
+    observe: _Observe = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
     as_json: Annotated[
         bool, typer.Option("--json", help="When ready, print one JSON document to stdout.")
@@ -88,6 +96,7 @@ def serve(
         "server.allow_no_keys": allow_no_keys or None,
         "server.watch_config": False if no_watch else None,
         "admin.port": admin_port,
+        "governor.mode": "observe" if observe else None,
         "embedded.model": model,
         "embedded.slots": slots,
         "embedded.context_tokens": context_tokens,

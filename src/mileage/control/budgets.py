@@ -216,8 +216,7 @@ class Budgets:
             account.granted = 0
         account.granted += event.amount
         account.renews_at_s = now_s + event.renews_s
-        account.asked = False
-        account.dry = not event.amount
+        account.asked, account.dry = False, event.last
         if event.amount:
             self._recalled.pop(account.name, None)
         self._ready[account.tenant] = None
@@ -243,7 +242,8 @@ class Budgets:
         """What is to be told to the treasury; to be called after waiting requests were tried."""
         for account in list(self._recalled.values()):
             self._give_back(account)
-        actions: list[AskBudget | ReturnBudget] = [*self._returns, *self._asks.values()]
+        # Asks first: what is returned after it, the treasury adds to an ask.
+        actions: list[AskBudget | ReturnBudget] = [*self._asks.values(), *self._returns]
         self._returns.clear()
         self._asks.clear()
         return actions
@@ -291,10 +291,6 @@ class Budgets:
             account.granted -= free
         if free:
             account.dry = False  # what is given away may come back
-            ask = self._asks.get(account.name)
-            if ask is not None:
-                missing = ask.amount + free
-                self._asks[account.name] = AskBudget(account.name, ask.window, missing)
         if settled:
             del self._recalled[account.name]
 

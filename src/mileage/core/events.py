@@ -124,17 +124,18 @@ class ShareChanged(msgspec.Struct, frozen=True, tag="share_changed", gc=False):
 
 
 class BudgetGranted(msgspec.Struct, frozen=True, tag="budget_granted", gc=False):
-    """`amount` more of the account may be spent in this window. 0: there is no more, and what is
-    missing was granted to nobody else either; the window ends in `renews_s` seconds.
+    """`amount` more of the account may be spent in this window, which ends in `renews_s` seconds.
 
-    A new `window` voids what was granted before. Amounts are whole numbers of the account's unit:
-    tokens, nano-USD or GPU-nanoseconds.
+    `last`: there is no more, and what is missing was granted to nobody else either. A new `window`
+    voids what was granted before. Amounts are whole numbers of the account's unit: tokens, nano-USD
+    or GPU-nanoseconds.
     """
 
     account: str
     window: int
     amount: int
     renews_s: float
+    last: bool = False
 
 
 class BudgetRecalled(msgspec.Struct, frozen=True, tag="budget_recalled", gc=False):

@@ -372,3 +372,49 @@ def test_a_renewed_certificate_is_used_for_new_connections(
         assert site.reload("")["version"] == 2
         os.utime(certificate)
         assert site.reload("")["version"] == 2
+
+
+def test_engines_come_and_go_and_what_they_run_is_finished(site: Site) -> None:
+    with ScriptedEngine(models=("toy", "other")) as second:
+        more = f'[[engines]]\nkind = "vllm"\nname = "b"\nurl = "{second.url}"\n'
+        own = site.engines
+        assert site.chat(model="other").status_code == 404
+        answer = site.reload(more)
+        assert (answer["changed"], answer["restart_needed"]) == (["engines.b"], [])
+        wait_until(lambda: site.chat(model="other").status_code == 200, "b is used")
+        assert [r["name"] for r in site.gateway.admin("/api/v1/replicas")["replicas"]] == ["b", "a"]
+        # a is left while it runs something: that is finished, and nothing more comes.
+        site.engine.behaviour = Behaviour(tokens=4, hold_at=2)
+        second.behaviour = Behaviour(tokens=4, hold_at=2)
+        body = {**BODY, "stream": True}
+        with httpx.Client(timeout=20) as client:
+            streams = []
+            while not (site.engine.started and second.started):
+                request = client.build_request(
+                    "POST", f"{site.gateway.url}/chat/completions", json=body
+                )
+                streams.append(client.send(request, stream=True))
+            site.engines = ""
+            answer = site.reload(more)
+            assert answer["changed"] == ["engines.a"]
+            assert [r["name"] for r in site.gateway.admin("/api/v1/replicas")["replicas"]] == ["b"]
+            site.engine.release()
+            second.release()
+            for stream in streams:
+                assert [line for line in stream.iter_lines() if line][-1] == "data: [DONE]"
+                stream.close()
+        second.reset()
+        site.engine.until(lambda: not site.engine.connections, "no connection to a is left")
+        served = site.engine.started
+        assert all(site.chat().status_code == 200 for _ in range(10))
+        assert site.engine.started == served
+        # b's name is given to another engine, at another address.
+        answer = site.reload(own.replace('name = "a"', 'name = "b"'))
+        assert set(answer["changed"]) >= {"engines.b.url"}
+        wait_until(lambda: site.chat(model="toy").status_code == 200, "b is the other engine")
+        assert site.chat(model="other").status_code == 404
+        assert site.gateway.replica("b")["models"] == ["toy"]
+        # Without any, an engine of our own would have to be started.
+        answer = site.reload("")
+        assert answer["restart_needed"] == ["engines.b"]
+        assert site.chat().status_code == 200

@@ -22,7 +22,6 @@ from mileage.cli.worker import command
 from mileage.core.errors import MileageError
 from mileage.core.events import Event
 from mileage.dashboard.assets import load_assets
-from mileage.engines.remote import RemoteEngine
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
@@ -56,12 +55,15 @@ class Host(FleetState):
         super().__init__()
         self._log_level = log_level
         self._reloader = Reloader(source, config, self._apply)
-        self._engines: tuple[RemoteEngine, ...] = ()
         self._state_directory = state_directory()
         self._ledger = ledger_directory(config.ledger)
         self._stop_asked = asyncio.Event()
         self._replicas = Replicas(
-            model_path, self._state_directory, tell=self._deliver, observed=self.view
+            model_path,
+            self._state_directory,
+            tell=self._deliver,
+            observed=self.view,
+            forget=self.forget,
         )
         self._supervisor: Supervisor | None = None
         self._feeder: Feeder | None = None
@@ -179,7 +181,7 @@ class Host(FleetState):
         self, sockets: list[socket.socket], parts: contextlib.AsyncExitStack
     ) -> None:
         """Start what serves: the engine, if it is ours, the workers, the health checks."""
-        self._engines = await self._replicas.start(self._config, parts)
+        await self._replicas.start(self._config, parts)
         supervisor = self._supervisor = Supervisor(
             self._gateway_config(self._config),
             sockets,
@@ -199,9 +201,12 @@ class Host(FleetState):
         assert self._supervisor is not None
         assert self._feeder is not None
         self._feeder.retention_days = config.ledger.retention_days
-        return await self._supervisor.reconfigure(
-            version, self._gateway_config(config), timeout_s=_CONFIRM_S
-        )
+        move = self._replicas.plan(config)
+        await self._replicas.leave(move)
+        self._supervisor.configure(version, self._gateway_config(config))
+        # After the workers were told of them: what is said of a replica that is unknown is lost.
+        self._replicas.join(move)
+        return await self._supervisor.confirmed(_CONFIRM_S)
 
     async def _start_admin(self, parts: contextlib.AsyncExitStack) -> AdminServer | None:
         config = self._config.admin
@@ -214,14 +219,20 @@ class Host(FleetState):
         return server
 
     def _gateway_config(self, config: Config) -> GatewayConfig:
+        engines = self._replicas.engines
+        control = msgspec.structs.replace(
+            config.control(),
+            replicas=tuple(engine.name for engine in engines),
+            lacks={engine.name: engine.unsupported for engine in engines if engine.unsupported},
+        )
         return GatewayConfig(
             server=config.server,
             upstreams=tuple(
-                msgspec.convert(engine, Upstream, from_attributes=True) for engine in self._engines
+                msgspec.convert(engine, Upstream, from_attributes=True) for engine in engines
             ),
             aliases=config.aliases,
             key_hashes=config.key_hashes,
-            control=config.control(),
+            control=control,
             journal=msgspec.structs.replace(
                 config.journal, directory=str(journal_directory(config.journal))
             ),

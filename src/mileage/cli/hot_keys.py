@@ -21,6 +21,7 @@ HOT: dict[str, tuple[str, ...]] = {
     "aliases": _ALL,
     "breaker": _ALL,
     "costs": _ALL,
+    "engines": _ALL,
     "governor": _ALL,
     "ledger": ("on_failure", "retention_days"),
     "merging": _ALL,
@@ -50,7 +51,6 @@ HOT: dict[str, tuple[str, ...]] = {
 COLD: dict[str, tuple[str, ...]] = {
     "admin": _ALL,
     "embedded": _ALL,
-    "engines": _ALL,
     "journal": _ALL,
     "ledger": ("directory", "segment_bytes_max", "token_times"),
     "server": ("host", "port", "tls_cert", "tls_key", "workers"),
@@ -83,6 +83,9 @@ def plan(running: Config, written: Config) -> Plan:
 
     Raises ConfigError where what is hot does not fit with the old values of what is not.
     """
+    # Without engines our own serves, which is started and ended with the gateway.
+    own_engine = bool(running.engines) != bool(written.engines)
+    stay = ("engines",) if own_engine else ()
     sections: dict[str, Any] = {}
     for field in msgspec.structs.fields(Config):
         section = field.name
@@ -93,9 +96,11 @@ def plan(running: Config, written: Config) -> Plan:
             }
             sections[section] = msgspec.structs.replace(new, **kept) if kept else new
         else:
-            sections[section] = new if is_hot(section, "*") else old
+            sections[section] = old if section in stay else new
     found = list(changes(running, written))
-    cold = [change for change in found if not is_hot(change[0], (*change, "*")[1])]
+    cold = [
+        change for change in found if change[0] in stay or not is_hot(change[0], (*change, "*")[1])
+    ]
     return Plan(
         Config(**sections), [".".join(c) for c in found], [".".join(change) for change in cold]
     )

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,12 +25,25 @@ from mileage.scrape.cpu import CpuSource
 from mileage.scrape.poller import Poller
 from mileage.scrape.target import PollTarget
 
-__all__ = ["Replicas"]
+__all__ = ["Move", "Replicas"]
 
 _DISABLED = "disabled by the operator"
+_MOVED = "its address has changed and was not found to be up yet"
 _EMBEDDED_GRACE_S = 5.0
 _EMBEDDED_SCRAPE_S = 2.0
 _log = logging.getLogger(__name__)
+
+
+class Move(NamedTuple):
+    """From the engines `before` to others: names of those to be left, and those to be joined.
+
+    One that changes is left and joined.
+    """
+
+    before: tuple[RemoteEngine, ...]
+    engines: tuple[RemoteEngine, ...]
+    left: tuple[str, ...]
+    joined: tuple[RemoteEngine, ...]
 
 
 class Replicas:
@@ -37,7 +51,7 @@ class Replicas:
 
     `model_path` is the embedded engine's model; None where engines are configured. `tell` passes
     an event to the workers, as soon as there are any; `observed` takes every observation, also of
-    a replica that is not in use.
+    a replica that is not in use; `forget` gets the name of one that is no more.
     """
 
     def __init__(
@@ -47,11 +61,13 @@ class Replicas:
         *,
         tell: Callable[[Event], None],
         observed: Callable[[ReplicaView], None],
+        forget: Callable[[str], None],
     ) -> None:
         self._model_path, self._state_directory = model_path, state_directory
-        self._tell, self._observed = tell, observed
+        self._tell, self._observed, self._forget = tell, observed, forget
         self._disabled: set[str] = set()
-        self._kinds: dict[str, str] = {}
+        self.engines: tuple[RemoteEngine, ...] = ()
+        """Those in use, in the order of the configuration."""
         self._embedded: EmbeddedEngine | None = None
         self._poller = Poller(
             emit=self._heard,
@@ -65,19 +81,14 @@ class Replicas:
 
     # --- life ---------------------------------------------------------------------------------
 
-    async def start(
-        self, config: Config, parts: contextlib.AsyncExitStack
-    ) -> tuple[RemoteEngine, ...]:
+    async def start(self, config: Config, parts: contextlib.AsyncExitStack) -> None:
         """Find the engines, or start the one of our own; `parts` ends what was started."""
         if self._model_path is None:
-            engines = resolve_all(config.engines, os.environ)
+            self.engines = resolve_all(config.engines, os.environ)
         else:
-            engines = (await self._start_embedded(config, self._model_path, parts),)
-        self._kinds = {engine.name: engine.kind for engine in engines}
-        for engine in engines:
-            target = msgspec.convert(engine, PollTarget, from_attributes=True)
-            self._poller.add(target, busy=self._cpu())
-        return engines
+            self.engines = (await self._start_embedded(config, self._model_path, parts),)
+        for engine in self.engines:
+            self._poller.add(_target(engine), busy=self._cpu())
 
     async def watch(self, parts: contextlib.AsyncExitStack) -> None:
         """Begin the health checks."""
@@ -117,11 +128,47 @@ class Replicas:
     async def _stop_embedded(self, embedded: EmbeddedEngine) -> None:
         await embedded.stop(0.0 if self.end_at_once else _EMBEDDED_GRACE_S)
 
+    # --- other engines ------------------------------------------------------------------------
+
+    def plan(self, config: Config) -> Move:
+        """How to get to the engines of another configuration; our own engine stays what it is.
+
+        Raises ConfigError where one of them cannot be called.
+        """
+        if self._model_path is not None:
+            return Move(self.engines, self.engines, (), ())
+        engines = resolve_all(config.engines, os.environ)
+        now, then = (
+            {each.name: _target(each) for each in some} for some in (self.engines, engines)
+        )
+        left = tuple(name for name, target in now.items() if then.get(name) != target)
+        joined = tuple(each for each in engines if now.get(each.name) != then[each.name])
+        return Move(self.engines, engines, left, joined)
+
+    async def leave(self, move: Move) -> None:
+        """Watch no more what is left; from here on `engines` are the others."""
+        urls = {engine.name: engine.url for engine in move.engines}
+        for name in move.left:
+            await self._poller.remove(name)
+            if name not in urls:
+                self._disabled.discard(name)
+                self._forget(name)
+        self.engines = move.engines
+
+    def join(self, move: Move) -> None:
+        """Watch what is new. One at another address is used when that was found to be up."""
+        urls = {engine.name: engine.url for engine in move.before}
+        for engine in move.joined:
+            if urls.get(engine.name, engine.url) != engine.url:
+                self._forget(engine.name)
+                self._tell(ReplicaDown(engine.name, _MOVED))
+            self._poller.add(_target(engine))
+
     # --- what is asked of them ----------------------------------------------------------------
 
     def set_enabled(self, name: str, enabled: bool) -> bool:
         """Use the replica, or leave it alone; False where none has this name."""
-        if name not in self._kinds:
+        if all(name != engine.name for engine in self.engines):
             return False
         if enabled:
             self._disabled.discard(name)
@@ -133,6 +180,7 @@ class Replicas:
 
     def health(self) -> list[ReplicaHealth]:
         """Every replica as the poller sees it."""
+        known = {status.name: status for status in self._poller.status()}
         return [
             ReplicaHealth(
                 name=status.name,
@@ -146,7 +194,7 @@ class Replicas:
                 version=status.version,
                 observation_error=status.observation_error,
             )
-            for status in self._poller.status()
+            for status in (known[e.name] for e in self.engines if e.name in known)
         ]
 
     def models(self) -> set[str]:
@@ -177,7 +225,7 @@ class Replicas:
                     self._tell(event)
 
     def _embedded_changed(self, status: EmbeddedStatus) -> None:
-        if "embedded" not in self._kinds:
+        if not self.engines:
             return  # it has not been up yet
         if status.state == "up":
             # Where it was back before a check failed, the poller has nothing new to tell.
@@ -186,6 +234,10 @@ class Replicas:
         else:
             _log.warning("the embedded engine is down: %s", status.reason)
             self._heard(ReplicaDown("embedded", status.reason or "the engine is down"))
+
+
+def _target(engine: RemoteEngine) -> PollTarget:
+    return msgspec.convert(engine, PollTarget, from_attributes=True)
 
 
 def _replica_of(event: Event) -> str | None:

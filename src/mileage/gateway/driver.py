@@ -49,6 +49,7 @@ class Driver:
     ) -> None:
         self.controller = controller
         self.targets = {target.name: target for target in targets}
+        self._left: set[Target] = set()
         self.metrics = metrics
         self.exchanges: dict[int, Exchange] = {}
         self.ledger_ok = True
@@ -63,9 +64,29 @@ class Driver:
         self._wake: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event | None = None
 
-    def use(self, config: GatewayConfig) -> None:
-        """Go on by another configuration."""
+    def targets_of(self, config: GatewayConfig) -> dict[str, Target]:
+        """The targets of another configuration: those that stay the same are the same."""
+        known = self.targets
+        return {
+            upstream.name: target
+            if (target := known.get(upstream.name)) and target.upstream == upstream
+            else Target(upstream)
+            for upstream in config.upstreams
+        }
+
+    def use(self, config: GatewayConfig, targets: dict[str, Target]) -> None:
+        """Go on by another configuration and its `targets`.
+
+        What is in flight at a target that is left finishes there.
+        """
         self._fail_closed = config.on_ledger_failure == "closed"
+        stay, left = set(targets.values()), set(self.targets.values())
+        for target in stay - left:
+            target.pool.start()
+        for target in left - stay:
+            target.pool.retire()
+        self._left = {target for target in self._left | (left - stay) if not target.pool.ended}
+        self.targets = targets
 
     def start(self) -> None:
         """Begin to watch the connections to the engines; needs a running loop."""
@@ -77,7 +98,7 @@ class Driver:
         self.flush()
         if self._wake is not None:
             self._wake.cancel()
-        for target in self.targets.values():
+        for target in (*self.targets.values(), *self._left):
             target.pool.stop()
 
     async def wait_idle(self) -> None:

@@ -154,17 +154,21 @@ class Supervisor:
             self._views[event.view.replica] = event
         self._send(Deliver((event,)))
 
-    async def reconfigure(
-        self, version: int, config: GatewayConfig, *, timeout_s: float
-    ) -> Confirmed:
+    def configure(self, version: int, config: GatewayConfig) -> None:
         """Let all workers go on with another configuration; later ones begin with it.
 
-        Returns when those that live have confirmed it, after `timeout_s` at the latest. Of the
-        version that they have nothing is sent.
+        Of the version that they have nothing is sent.
         """
-        if version != self._version:
-            self._config, self._version = config.worker_share(), version
-            self._send(Reconfigure(self._config, version))
+        if version == self._version:
+            return
+        self._config, self._version = config.worker_share(), version
+        names = {upstream.name for upstream in config.upstreams}
+        self._state = {name: event for name, event in self._state.items() if name in names}
+        self._views = {name: event for name, event in self._views.items() if name in names}
+        self._send(Reconfigure(self._config, version))
+
+    async def confirmed(self, timeout_s: float) -> Confirmed:
+        """Who works by it: when all that live do, after `timeout_s` at the latest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not all(self._is_current(slot) for slot in self._slots if slot.channel):

@@ -27,10 +27,11 @@ class Target:
         "pool",
         "stream_usage",
         "unsure",
+        "upstream",
     )
 
     def __init__(self, upstream: Upstream) -> None:
-        self.name = upstream.name
+        self.name, self.upstream = upstream.name, upstream
         self.stream_usage = upstream.stream_usage
         self.unsure = frozenset(upstream.unsure)
         self.own_authorization = upstream.authorization is not None

@@ -160,12 +160,16 @@ class Worker:
             context = None
         try:
             # First what can fail: what follows only puts the new in the place of the old.
+            targets = self._driver.targets_of(config)
             self._driver.handle(ConfigChanged(message.version, settings), time.monotonic())
         except Exception:
             _log.exception("configuration %d could not be applied", message.version)
             return
+        if self._driver.controller.version != message.version:
+            _log.error("configuration %d was not understood by the controller", message.version)
+            return
         self._tls.use(context)
-        self._driver.use(config)
+        self._driver.use(config, targets)
         self._app.use(config)
         self._listener.use(config.server)
         self._config, self._config_version = config, message.version
@@ -209,6 +213,7 @@ class Worker:
         metrics.connections.set(len(self._listener.connections))
         metrics.in_flight.set(len(driver.exchanges))
         metrics.draining.set(int(self._app.draining))
+        metrics.replica_in_flight.values.clear()  # of replicas that are gone nothing is told
         for state in states:
             metrics.replica_in_flight.set(state.in_flight, (state.name,))
         driver.snapshot_ledger()

@@ -73,6 +73,10 @@ class Poller:
         if self._running:
             watch.start()
 
+    async def remove(self, name: str) -> None:
+        """Watch a replica no more; emits nothing about it from now on. KeyError if unknown."""
+        await self._watches.pop(name).stop()
+
     def check_now(self, name: str) -> None:
         """Check a replica's health at once: it was just started, say. KeyError if unknown."""
         self._watches[name].check_now()

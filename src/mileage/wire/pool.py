@@ -75,6 +75,12 @@ class UpstreamPool:
         self._open: set[UpstreamConnection] = set()
         self._connecting: set[_Connecting] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._retired = False
+
+    @property
+    def ended(self) -> bool:
+        """It is retired, and nothing of it is left."""
+        return self._retired and not (self._open or self._connecting)
 
     def start(self) -> None:
         """Begin to watch deadlines; needs a running loop."""
@@ -88,6 +94,13 @@ class UpstreamPool:
             connecting.abort()
         for connection in tuple(self._open):
             connection.abort()
+
+    def retire(self) -> None:
+        """Close every connection once it is idle: those that are, at once."""
+        self._retired = True
+        for connection in tuple(self._idle):
+            connection.close()
+        self._idle.clear()
 
     def send(self, request: bytes, sink: PooledSink, now_s: float) -> None:
         """Send a whole request on an idle connection, else on a new one.
@@ -114,6 +127,8 @@ class UpstreamPool:
             connecting.work = loop.call_soon(sink.answer_broken, "busy", message)
             return
         self._connecting.add(connecting)
+        if self._retired and self._timer is None:
+            self._sweep(loop)
         connecting.work = loop.create_task(self._connect(request, sink, connecting))
 
     async def _connect(self, request: bytes, sink: PooledSink, connecting: _Connecting) -> None:
@@ -147,7 +162,10 @@ class UpstreamPool:
 
     def idle(self, connection: UpstreamConnection) -> None:
         """The connection's answer is complete: it can carry another request."""
-        self._idle[connection] = time.monotonic()
+        if self._retired:
+            connection.close()
+        else:
+            self._idle[connection] = time.monotonic()
 
     def lost(self, connection: UpstreamConnection) -> None:
         """The connection is gone."""
@@ -155,6 +173,9 @@ class UpstreamPool:
         self._idle.pop(connection, None)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.ended:
+            self._timer = None
+            return
         # First: an error below must not end the watch over all other deadlines.
         self._timer = loop.call_later(_SWEEP_S, self._sweep, loop)
         now_s = time.monotonic()

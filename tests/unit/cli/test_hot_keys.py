@@ -116,6 +116,23 @@ def test_a_plan_takes_what_is_hot_and_names_what_is_not() -> None:
     assert plan(running, running) == (running, [], [])
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param([ENGINE], [], id="to our own engine"),
+        pytest.param([], [ENGINE], id="from our own engine"),
+    ],
+)
+def test_our_own_engine_comes_and_goes_with_the_gateway(
+    before: list[Any], after: list[Any]
+) -> None:
+    running = config(engines=before)
+    found = plan(running, config(engines=after, aliases={"a": "b"}))
+    assert found.config == config(engines=before, aliases={"a": "b"})
+    assert found.restart_needed == ["engines.a:1"]
+    assert plan(config(engines=[ENGINE]), config(engines=[OTHER])).restart_needed == []
+
+
 def test_every_cold_key_of_a_section_keeps_its_value() -> None:
     # Every key of the plain sections, changed: what the plan keeps is exactly what is cold.
     sections = {

@@ -150,6 +150,10 @@ class FleetState:
         if known is None or known.observed_s <= view.observed_s:
             self._views[view.replica] = view
 
+    def forget(self, replica: str) -> None:
+        """The replica is gone: its observation is of no more use."""
+        self._views.pop(replica, None)
+
     def reports(self) -> list[Report]:
         """The latest report of every live worker."""
         return list(self._reports.values())

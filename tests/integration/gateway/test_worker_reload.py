@@ -1,0 +1,246 @@
+"""A worker that is told of another configuration: what changes, in whom, and what must not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from mileage.cli.config import Config
+from mileage.cli.hot_keys import HOT
+from mileage.control.config import ControlConfig
+from mileage.control.controller import Controller
+from mileage.core.actions import Action
+from mileage.core.events import ConfigChanged, Event, ReplicaUp
+from mileage.core.request import Request
+from mileage.core.timeline import RequestTimeline
+from mileage.gateway import worker as module
+from mileage.gateway.channel import Channel
+from mileage.gateway.config import GatewayConfig, ServerConfig, Upstream
+from mileage.gateway.keys import key_hash
+from mileage.gateway.messages import (
+    Deliver,
+    Drain,
+    FromWorker,
+    Ready,
+    Reconfigure,
+    Report,
+    ToWorker,
+)
+from mileage.gateway.worker import Worker
+
+UP = Upstream(name="a", url="http://127.0.0.1:1")
+
+
+class BrokenLog:
+    """A request log that cannot be written."""
+
+    def encode_intent(self, request: Request, arrived_at_utc_ns: int, /) -> bytes:
+        return b""
+
+    def encode_finish(self, timeline: RequestTimeline, /) -> bytes:
+        return b""
+
+    def write(self, records: Sequence[bytes]) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+class Told(Controller):
+    """A controller that keeps the configurations it was told."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.told: list[ConfigChanged] = []
+        self.breaks = False
+
+    def handle(self, event: Event, now_s: float) -> Sequence[Action]:
+        if isinstance(event, ConfigChanged):
+            self.told.append(event)
+            if self.breaks:
+                raise RuntimeError("a bug")
+        return super().handle(event, now_s)
+
+
+class Running:
+    """A worker in this process, and the supervisor's end of its channel."""
+
+    def __init__(self, worker: Worker, channel: Channel[FromWorker], port: int) -> None:
+        self.worker, self.channel, self.port = worker, channel, port
+        controller = worker._driver.controller
+        assert isinstance(controller, Told)
+        self.controller = controller
+
+    async def configure(self, config: GatewayConfig, version: int) -> Report:
+        """Tell it; the report that it answers with."""
+        count = len(self.controller.told)
+        self.channel.send(Reconfigure(config, version))
+        while True:
+            message = await self.channel.receive()
+            assert message is not None
+            if isinstance(message, Report) and len(self.controller.told) > count:
+                return message
+
+    async def ask(self, path: str, *lines: str, body: bytes = b"") -> tuple[int, bytes]:
+        """One request on a connection of its own: status, and the whole answer."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        head = [f"{'POST' if body else 'GET'} {path} HTTP/1.1", "Host: localhost", *lines]
+        head += ["Connection: close", f"Content-Length: {len(body)}", "", ""]
+        writer.write("\r\n".join(head).encode() + body)
+        answer = await reader.read()
+        writer.close()
+        return int(answer.split()[1]), answer
+
+    async def chat(self, *lines: str, model: str = "toy") -> int:
+        body = {"model": model, "messages": [{"role": "user", "content": "x"}]}
+        data = msgspec.json.encode(body)
+        return (await self.ask("/v1/chat/completions", *lines, body=data))[0]
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Controller", Told)
+
+
+def with_worker(check: Callable[[Running], Awaitable[None]], **fields: Any) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        channel: Channel[FromWorker] = await Channel.open(ours, FromWorker)
+        worker = Worker(
+            GatewayConfig(server=ServerConfig(drain_timeout_s=0.2), upstreams=(UP,), **fields),
+            index=0,
+            seed=1,
+            request_log=BrokenLog(),
+            channel=await Channel.open(theirs, ToWorker),
+        )
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            sock.setblocking(False)
+            running = asyncio.create_task(worker.run(sock))
+            try:
+                async with asyncio.timeout(20):
+                    assert isinstance(await channel.receive(), Ready)
+                    channel.send(Deliver((ReplicaUp("a", ("toy",)),)))
+                    await check(Running(worker, channel, sock.getsockname()[1]))
+                    channel.send(Drain())
+                    await running
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await channel.finish(1.0)
+
+    asyncio.run(main())
+
+
+def config(**fields: Any) -> GatewayConfig:
+    return GatewayConfig(**{"upstreams": (UP,), **fields})
+
+
+DIGEST = key_hash("a-key")
+CHANGED: dict[str, Any] = {
+    "breaker": {"failures_max": 9},
+    "costs": {"usd_per_gpu_hour": 2},
+    "engines": [{"kind": "vllm", "url": "http://b:1", "gpus": 2}],
+    "governor": {"mode": "observe"},
+    "merging": {"enabled": False},
+    "routing": {"affinity": False},
+    "slo": {"ttft_s": 2},
+    "tenants": {"t": {"weight": 3}},
+}
+"""One key of each section that the controller decides by."""
+
+
+@pytest.mark.parametrize("section", sorted(CHANGED))
+def test_a_hot_section_reaches_the_controller(section: str) -> None:
+    control = msgspec.convert({section: CHANGED[section]}, Config).control()
+    assert control != Config().control()
+
+    async def check(running: Running) -> None:
+        report = await running.configure(config(control=control), 2)
+        assert report.config_version == 2
+        (event,) = running.controller.told
+        assert event.version == 2
+        assert msgspec.json.decode(event.settings, type=ControlConfig) == control
+
+    with_worker(check)
+
+
+def test_every_hot_section_is_checked_here_or_by_what_a_client_sees() -> None:
+    assert HOT.keys() == CHANGED.keys() | {"aliases", "ledger", "server"}
+
+
+def test_names_keys_and_origins_change_from_one_request_to_the_next() -> None:
+    async def check(running: Running) -> None:
+        origin = "Origin: https://a.example"
+        assert await running.chat(model="other") == 404
+        assert await running.chat(origin) == 403
+        server = ServerConfig(cors_origins=("https://a.example",), body_bytes_max=1024)
+        await running.configure(
+            config(server=server, aliases={"other": "toy"}, key_hashes={DIGEST: "t"}), 2
+        )
+        key = "Authorization: Bearer a-key"
+        assert await running.chat() == 401
+        assert await running.chat(key, model="other") == 502, "the engine is asked"
+        _, answer = await running.ask("/v1/models", key, origin)
+        assert b'"other"' in answer
+        assert b"access-control-allow-origin: https://a.example" in answer
+        assert (await running.ask("/v1/embeddings", key, body=b"x" * 2000))[0] == 413
+        await running.configure(config(), 3)
+        assert await running.chat() == 502
+        assert await running.chat(key, model="other") == 404
+
+    with_worker(check)
+
+
+def test_what_a_broken_ledger_means_changes() -> None:
+    async def check(running: Running) -> None:
+        assert await running.chat() == 502, "it goes on without a record"
+        await running.configure(config(on_ledger_failure="closed"), 2)
+        assert await running.chat() == 503
+
+    with_worker(check)
+
+
+def test_a_controller_that_fails_leaves_all_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    async def check(running: Running) -> None:
+        running.controller.breaks = True
+        report = await running.configure(config(aliases={"other": "toy"}), 2)
+        assert report.config_version == 1
+        assert await running.chat(model="other") == 404
+        running.controller.breaks = False
+        report = await running.configure(config(aliases={"other": "toy"}), 3)
+        assert report.config_version == 3
+        assert await running.chat(model="other") == 502
+
+    with caplog.at_level(logging.ERROR):
+        with_worker(check)
+    assert "configuration 2 could not be applied" in caplog.text
+
+
+def test_another_target_is_used_for_what_comes_next() -> None:
+    async def check(running: Running) -> None:
+        driver = running.worker._driver
+        first = driver.targets["a"]
+        moved = Upstream(name="a", url="http://127.0.0.1:2")
+        b = Upstream(name="b", url="http://127.0.0.1:3")
+        control = ControlConfig(replicas=("a", "b"))
+        report = await running.configure(config(upstreams=(UP, b), control=control), 2)
+        assert driver.targets["a"] is first
+        assert {r.name for r in report.replicas} == {"a", "b"}
+        report = await running.configure(
+            config(upstreams=(moved,), control=ControlConfig(replicas=("a",))), 3
+        )
+        assert {r.name for r in report.replicas} == {"a"}
+        assert list(driver.targets) == ["a"]
+        assert driver.targets["a"] is not first
+        assert first.pool.ended
+        (family,) = [f for f in report.families if f.name == "mileage_replica_in_flight"]
+        assert {labels[0] for labels in family.numbers} == {"a"}
+
+    with_worker(check)

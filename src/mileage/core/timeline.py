@@ -52,3 +52,9 @@ class RequestTimeline(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_
     itl_max_s: float | None = None
     token_times: tuple[int, ...] = ()
     trace_id: str | None = None
+    merged_into: int | None = None
+    """The request whose record has the tokens of the generation that this one shared: a sum over
+    tokens leaves this record out. Its own counts are what its client was given."""
+    merged_members: int | None = None
+    """Requests that shared the generation, or the call to the engine, when this one ended, itself
+    included. None: no other did."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 import zlib
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mileage.core.request import Endpoint, Priority, Request
+from mileage.core.request import Endpoint, Request
 from mileage.gateway.answer_head import JSON_LINES
 from mileage.gateway.bodies import parse_body
 from mileage.gateway.call import Call
@@ -19,8 +18,10 @@ from mileage.gateway.config import GatewayConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.exchange import Exchange
 from mileage.gateway.keys import KeyRing
+from mileage.gateway.merge_keys import NO_KEYS, merge_keys
 from mileage.gateway.origins import Origins
 from mileage.gateway.refusals import Refusal
+from mileage.gateway.request_head import RequestHead
 from mileage.gateway.request_ids import RequestIds
 from mileage.gateway.target import PATHS
 from mileage.wire.message import HttpRequest
@@ -31,12 +32,7 @@ __all__ = ["App"]
 _log = logging.getLogger(__name__)
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 _ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.items()}
-_FORWARDED = frozenset(
-    (b"traceparent", b"tracestate", b"x-request-id", b"anthropic-version", b"anthropic-beta")
-)
-_PRIORITIES: dict[bytes, Priority] = {b"high": "high", b"normal": "normal", b"low": "low"}
 _DRAIN_RETRY_AFTER_S = 5
-_trace_parent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class App:
@@ -94,42 +90,30 @@ class App:
     def _generate(
         self, endpoint: Endpoint, http: HttpRequest, connection: ServerConnection
     ) -> None:
-        authorization = api_key = trace = host = origin = asked = None
-        forwarded = b""
+        head = RequestHead(http.headers)
         cors = b""
-        for name, value in http.headers:
-            if name == b"authorization":
-                authorization = value
-            elif name == b"x-api-key":
-                api_key = value
-            elif name in _FORWARDED:
-                forwarded += b"%b: %b\r\n" % (name, value)
-                if name == b"traceparent":
-                    trace = value
-            elif name == b"x-mileage-priority":
-                asked = value
-            elif name == b"host":
-                host = value
-            elif name == b"origin":
-                origin = value
-                cors = self._origins.lines(value)
+        if head.origin is not None:
+            cors = self._origins.lines(head.origin)
         if self._origins.guarded:
-            self._origins.check(host, origin)
+            self._origins.check(head.host, head.origin)
         if self.draining:
             raise Refusal(503, "the gateway is shutting down", retry_after_s=_DRAIN_RETRY_AFTER_S)
-        tenant = self._keys.tenant(authorization, api_key)
+        tenant = self._keys.tenant(head.authorization, head.api_key)
         if tenant is None:
-            raise _key_refusal(authorization is None and api_key is None)
-        credentials = _credentials(authorization, api_key) if self._pass_authorization else b""
-        priority = None if asked is None else _priority(asked)
+            raise _key_refusal(head.authorization is None and head.api_key is None)
+        credentials = head.credentials() if self._pass_authorization else b""
+        priority = head.priority()
         body = parse_body(endpoint, http.body)
         # Of the last byte's receipt: a pipelined request has waited since.
         waited_s = time.monotonic() - http.received_s
         arrived_at_utc_ns = self._utc_ns() - int(waited_s * 1e9)
         model = self._aliases.get(body.model, body.model)
+        keys = NO_KEYS
+        if body.deterministic or head.merge is not None:
+            merging = self._driver.merging
+            variant = head.variant(priority, credentials)
+            keys = merge_keys(endpoint, http.body, body, merging, model, head.merge, variant)
         request_id = self._ids.next(arrived_at_utc_ns)
-        if b"x-request-id" not in forwarded:
-            forwarded += b"x-request-id: req-%x\r\n" % request_id
         request = Request(
             id=request_id,
             tenant=tenant,
@@ -145,16 +129,19 @@ class App:
             choices=body.choices,
             image_patches=body.media.image_patches,
             audio_frames=body.media.audio_frames,
+            merge_key=keys.merge,
+            batch_key=keys.batch,
+            batch_items=keys.batch_items,
         )
         call = Call(
             http,
             body,
             request,
-            headers=forwarded,
+            headers=head.forwarded(request_id),
             credentials=credentials,
             answer_head=cors,
             arrived_at_utc_ns=arrived_at_utc_ns,
-            trace_id=_trace_id(trace),
+            trace_id=head.trace_id(),
         )
         exchange = Exchange(self._driver, connection, call)
         connection.owner = exchange
@@ -252,30 +239,9 @@ def _key_refusal(missing: bool) -> Refusal:
     return Refusal(401, message, code="invalid_api_key")
 
 
-def _priority(asked: bytes) -> Priority:
-    priority = _PRIORITIES.get(asked.strip().lower())
-    if priority is None:
-        message = "the header 'x-mileage-priority' must be high, normal or low"
-        raise Refusal(400, message, param="x-mileage-priority")
-    return priority
-
-
-def _credentials(authorization: bytes | None, api_key: bytes | None) -> bytes:
-    """Header lines that hand the client's own key for the engine on, where we ask for none."""
-    lines = b"" if authorization is None else b"authorization: %b\r\n" % authorization
-    return lines if api_key is None else lines + b"x-api-key: %b\r\n" % api_key
-
-
 def _path_of(target: bytes) -> bytes:
     """The path of a request target: origin form with a query, or absolute form."""
     if target[:1] != b"/":
         _, found, rest = target.partition(b"://")
         target = b"/" + rest.partition(b"/")[2] if found else target
     return target.partition(b"?")[0]
-
-
-def _trace_id(trace_parent: bytes | None) -> str | None:
-    if trace_parent is None:
-        return None
-    found = _trace_parent.fullmatch(trace_parent)
-    return found.group(1).decode() if found else None

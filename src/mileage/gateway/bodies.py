@@ -111,6 +111,7 @@ class Body:
 
     __slots__ = (
         "choices",
+        "deterministic",
         "media",
         "model",
         "output_tokens_max",
@@ -128,6 +129,8 @@ class Body:
         empty = len(prompt) <= 2 or (len(prompt) < 64 and not bytes(prompt[1:-1]).strip())
         if prompt[0] not in starts or (empty and prompt[0] == 0x5B):
             raise Refusal(400, f"'{field}' must be {_EXPECTED[starts]}", param=field)
+        # Of the same request twice the answers are the same.
+        self.deterministic: bool = endpoint == "embeddings" or parsed.temperature == 0  # type: ignore[attr-defined]
         self.text_bytes = len(prompt)
         self.media: Media = NO_MEDIA
         self.choices = 1

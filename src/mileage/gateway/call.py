@@ -51,11 +51,13 @@ class Call:
         self.arrived_at_utc_ns = arrived_at_utc_ns
         self.trace_id = trace_id
 
-    def upstream_request(self, target: Target) -> bytes:
-        """The whole HTTP request for this replica."""
+    def upstream_request(self, target: Target, body: bytes | None = None) -> bytes:
+        """The whole HTTP request for this replica; `body`: in place of its own."""
         request = self.request
-        ask_usage = request.stream and target.stream_usage and request.endpoint in _WITH_USAGE
-        body = upstream_body(self.http.body, self.body, model=request.model, ask_usage=ask_usage)
+        if body is None:
+            ask_usage = request.stream and target.stream_usage and request.endpoint in _WITH_USAGE
+            model = request.model
+            body = upstream_body(self.http.body, self.body, model=model, ask_usage=ask_usage)
         headers = self.headers
         if not target.own_authorization:
             headers += self.credentials

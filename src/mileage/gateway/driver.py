@@ -8,15 +8,20 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import msgspec
+
 from mileage.control.controller import Controller
-from mileage.core.actions import Dispatch, Reject, WakeAt
-from mileage.core.events import Arrived, Event, ReplicaUp, Woke
+from mileage.core.actions import Dispatch, Join, Reject, WakeAt
+from mileage.core.events import Arrived, Cancelled, Event, ReplicaUp, Woke
 from mileage.core.ports import JournalSink, RequestLog
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.config import GatewayConfig
+from mileage.gateway.generation import Generation
 from mileage.gateway.metrics import GatewayMetrics
+from mileage.gateway.refusals import Refusal, rejection
 from mileage.gateway.target import Target
+from mileage.policy.merging import MergingConfig
 
 if TYPE_CHECKING:
     from mileage.gateway.exchange import Exchange
@@ -45,13 +50,19 @@ class Driver:
         metrics: GatewayMetrics,
         *,
         on_ledger_failure: Literal["open", "closed"],
+        merging: MergingConfig | None = None,
         journal: JournalSink | None = None,
     ) -> None:
         self.controller = controller
         self.targets = {target.name: target for target in targets}
         self._left: set[Target] = set()
         self.metrics = metrics
+        self.merging = merging or MergingConfig()
         self.exchanges: dict[int, Exchange] = {}
+        self.orphans: dict[int, Generation] = {}
+        """Generations whose leader has left, by its id."""
+        self.full: dict[str, int] = {}
+        """Merge keys of generations that can take no more members, and the leader's id of each."""
         self.ledger_ok = True
         self._request_log = request_log
         self._journal = journal
@@ -80,6 +91,7 @@ class Driver:
         What is in flight at a target that is left finishes there.
         """
         self._fail_closed = config.on_ledger_failure == "closed"
+        self.merging = config.control.merging
         stay, left = set(targets.values()), set(self.targets.values())
         for target in stay - left:
             target.pool.start()
@@ -109,6 +121,8 @@ class Driver:
 
     def arrived(self, exchange: Exchange) -> None:
         """Take a request on."""
+        if self.full and exchange.request.merge_key is not None:
+            self._avoid_full(exchange)
         self.exchanges[exchange.request.id] = exchange
         self.handle(Arrived(exchange.request), exchange.request.arrived_s)
 
@@ -128,15 +142,66 @@ class Driver:
             journal.handled(now_s, event, actions)
         for action in actions:
             if type(action) is Dispatch:
-                exchange = self.exchanges.get(action.request_id)
-                if exchange is not None:
-                    exchange.dispatch(self.targets[action.replica], now_s)
+                generation = self._generation(action.request_id)
+                if generation is not None:
+                    generation.dispatch(self.targets[action.replica], now_s)
             elif type(action) is Reject:
-                exchange = self.exchanges.get(action.request_id)
-                if exchange is not None:
-                    exchange.reject(action, now_s)
+                self._reject(action, now_s)
+            elif type(action) is Join:
+                self._join(action, now_s)
             elif type(action) is WakeAt:
                 self._wake_at(action.at_s)
+
+    def _generation(self, leader_id: int) -> Generation | None:
+        """The generation under this id, begun now if there is none; None: nobody waits for it."""
+        exchange = self.exchanges.get(leader_id)
+        if exchange is None:
+            return self.orphans.get(leader_id)
+        return exchange.generation or Generation(self, exchange)
+
+    def _reject(self, action: Reject, now_s: float) -> None:
+        exchange = self.exchanges.get(action.request_id)
+        if exchange is not None and exchange.generation is None:
+            exchange.refuse(rejection(action, exchange.call.body.model, None), now_s)
+            return
+        generation = self._generation(action.request_id)
+        if generation is not None:
+            generation.reject(action, now_s)
+
+    def _join(self, action: Join, now_s: float) -> None:
+        exchange = self.exchanges.get(action.request_id)
+        if exchange is None:
+            return
+        generation = self._generation(action.leader_id)
+        if generation is not None:
+            self.metrics.merged.add((action.kind,))
+            generation.join(exchange, action.kind, now_s)
+            return
+        _log.error("request %d cannot join %d", action.request_id, action.leader_id)
+        exchange.refuse(Refusal(503, "the request was lost; try again"), now_s)
+        self.handle(Cancelled(action.request_id), now_s)
+
+    # --- generations that take no more members ------------------------------------------------
+
+    def close(self, exchange: Exchange) -> None:
+        """Too much of this one's answer has gone out: requests like it are not to join any more."""
+        key, generation = exchange.request.merge_key, exchange.generation
+        if key is not None and generation is not None:
+            self.full[key] = generation.id
+
+    def forget(self, generation: Generation, merge_key: str | None) -> None:
+        """A generation is over."""
+        self.orphans.pop(generation.id, None)
+        if merge_key is not None and self.full.get(merge_key) == generation.id:
+            del self.full[merge_key]
+
+    def _avoid_full(self, exchange: Exchange) -> None:
+        """Give the request a merge key under which it may begin a generation, or join another."""
+        key = exchange.request.merge_key
+        assert key is not None
+        while (full := self.full.get(key)) is not None:
+            key = f"{key}+{full:x}"
+        exchange.request = msgspec.structs.replace(exchange.request, merge_key=key)
 
     def served_models(self) -> list[str]:
         """Models of the replicas that are not down, in order of first appearance."""

@@ -43,6 +43,12 @@ class GatewayMetrics:
             "Output tokens: reported by the engine, else counted on the stream.",
             _BY_TENANT,
         )
+        self.merged = Counter(
+            "mileage_requests_merged_total",
+            "Requests that needed no call to an engine of their own: they shared another's answer "
+            "(same), or its call (batch).",
+            ("kind",),
+        )
         self.upstream_failures = Counter(
             "mileage_upstream_failures_total",
             "Attempts that failed, by replica and kind.",
@@ -128,14 +134,8 @@ class GatewayMetrics:
         self.requests.add((model, timeline.endpoint, timeline.tenant, timeline.outcome))
         if timeline.status is not None:
             self.responded(timeline.status)
-        by_tenant = (model, timeline.tenant)
-        if timeline.prompt_tokens:
-            self.prompt_tokens.add(by_tenant, timeline.prompt_tokens)
-        if timeline.cached_tokens:
-            self.cached_tokens.add(by_tenant, timeline.cached_tokens)
-        output = output_tokens(timeline)
-        if output:
-            self.output_tokens.add(by_tenant, output)
+        if timeline.merged_into is None:
+            self._tokens(timeline, (model, timeline.tenant))
         if timeline.outcome != "ok" or timeline.finished_s is None:
             return
         by_model = (model,)
@@ -146,3 +146,12 @@ class GatewayMetrics:
         per_token_s = tpot_s(timeline)
         if per_token_s is not None:
             self.tpot.observe(per_token_s, by_model)
+
+    def _tokens(self, timeline: RequestTimeline, by_tenant: tuple[str, str]) -> None:
+        if timeline.prompt_tokens:
+            self.prompt_tokens.add(by_tenant, timeline.prompt_tokens)
+        if timeline.cached_tokens:
+            self.cached_tokens.add(by_tenant, timeline.cached_tokens)
+        output = output_tokens(timeline)
+        if output:
+            self.output_tokens.add(by_tenant, output)

@@ -9,7 +9,7 @@ import msgspec
 
 from mileage.core.request import Endpoint
 from mileage.gateway.usage import Usage, UsageObject
-from mileage.measure.timeline import TokenClock
+from mileage.measure.timeline import TokenClock, TokenSummary
 from mileage.wire.sse import EventCutter, edges, payload
 
 __all__ = ["StreamMeter"]
@@ -82,6 +82,7 @@ class StreamMeter:
         "_choices_counted",
         "_cutter",
         "_hide_usage",
+        "_summary",
         "_typed",
         "clock",
         "ended",
@@ -95,6 +96,7 @@ class StreamMeter:
         self._hide_usage = hide_usage
         self._typed = endpoint in ("responses", "messages")
         self._choices_counted = 0
+        self._summary: TokenSummary | None = None
         self.clock = TokenClock()
         self.events = 0
         """Token events so far."""
@@ -140,11 +142,22 @@ class StreamMeter:
         rest, self._cutter.rest = self._cutter.rest, b""
         return rest
 
-    def figures(self, arrived_s: float) -> dict[str, Any]:
-        """What the stream's tokens say of a RequestTimeline; nothing where there were none."""
+    def summary(self) -> TokenSummary:
+        """The stream in six figures; they are worked out once for all that share it."""
+        summary = self._summary
+        if summary is None or summary.events != self.events:
+            summary = self._summary = self.clock.summary()
+        return summary
+
+    def figures(self, arrived_s: float, clock: TokenClock | None = None) -> dict[str, Any]:
+        """What the stream's tokens say of a RequestTimeline; nothing where there were none.
+
+        `clock` is that of a client to whom they came at other times.
+        """
         if not self.events:
             return {}
-        times = self.clock.summary()
+        times = self.summary() if clock is None else clock.summary()
+        clock = clock or self.clock
         assert times.first_s is not None
         assert times.last_s is not None
         return {
@@ -154,7 +167,7 @@ class StreamMeter:
             "itl_mean_s": times.itl_mean_s,
             "itl_p99_s": times.itl_p99_s,
             "itl_max_s": times.itl_max_s,
-            "token_times": self.clock.token_times(arrived_s),
+            "token_times": clock.token_times(arrived_s),
         }
 
     def _classify(self, event: bytes) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from mileage.core.request import Endpoint
+from collections.abc import Iterable
+
+from mileage.core.request import Endpoint, Request
+from mileage.gateway.answer_head import JSON_LINES, forwarded_lines, retry_after_lines
 from mileage.gateway.config import Upstream
+from mileage.gateway.refusals import engine_error, error_body
 from mileage.wire.pool import UpstreamPool
 
 __all__ = ["PATHS", "Target"]
@@ -67,10 +71,25 @@ class Target:
             body,
         )
 
-    def lacks(self, endpoint: Endpoint) -> str:
-        """What a client is told whose endpoint the engine does not have."""
-        return f"the engine {self.name} has no {PATHS[endpoint].decode()}"
+    def answer(
+        self, request: Request, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> tuple[int, bytes, bytes]:
+        """The engine's whole answer as the client gets it: status, header lines and body.
 
-    def has_not(self, endpoint: Endpoint, status: int, model: str, body: bytes) -> bool:
+        An error is put into the form of the client's API; what says that the engine does not have
+        the endpoint becomes a 501.
+        """
+        if status < 400:
+            return status, forwarded_lines(headers), body
+        endpoint = request.endpoint
+        if self._has_not(endpoint, status, request.model, body):
+            status = 501
+            message = f"the engine {self.name} has no {PATHS[endpoint].decode()}"
+            body = error_body(501, message, endpoint=endpoint)
+        else:
+            body = engine_error(status, body, endpoint)
+        return status, JSON_LINES + retry_after_lines(headers), body
+
+    def _has_not(self, endpoint: Endpoint, status: int, model: str, body: bytes) -> bool:
         """The engine's answer says that it has no such path: a 404 that is not about the model."""
         return status in (404, 405) and endpoint in self.unsure and model.encode() not in body

@@ -51,9 +51,18 @@ class Usage:
         self.output_tokens: int | None = None
         self.reasoning_tokens: int | None = None
 
-    def finished(self, request_id: int) -> Finished:
-        """The event that the request was answered with this usage."""
-        return Finished(request_id, self.prompt_tokens, self.cached_tokens, self.output_tokens)
+    def finished(
+        self, request_id: int, itl_p99_s: float | None = None, itl_mean_s: float | None = None
+    ) -> Finished:
+        """The event that the request was answered with this usage, its tokens so far apart."""
+        return Finished(
+            request_id,
+            self.prompt_tokens,
+            self.cached_tokens,
+            self.output_tokens,
+            itl_p99_s,
+            itl_mean_s,
+        )
 
     def take(self, usage: UsageObject) -> None:
         """Take a report's counts; a later report replaces an earlier one, field by field.

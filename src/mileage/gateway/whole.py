@@ -22,13 +22,14 @@ class WholeAnswer:
     """An answer that is not a stream.
 
     It is held until it is complete, so that a replica that dies half-way can be replaced. One
-    larger than 1 MiB (embeddings, mostly) is passed on instead, so that memory stays bounded; its
-    usage is then looked for in its first and last 64 KiB.
+    larger than `held_bytes_max` (1 MiB; embeddings, mostly) is passed on instead, so that memory
+    stays bounded; its usage is then looked for in its first and last 64 KiB.
     """
 
-    __slots__ = ("_edges", "_held", "_held_bytes", "passing")
+    __slots__ = ("_edges", "_held", "_held_bytes", "_held_bytes_max", "passing")
 
-    def __init__(self) -> None:
+    def __init__(self, held_bytes_max: int = _HELD_BYTES_MAX) -> None:
+        self._held_bytes_max = held_bytes_max
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._edges = [b"", b""]
@@ -42,7 +43,7 @@ class WholeAnswer:
             return data
         self._held.append(data)
         self._held_bytes += len(data)
-        if self._held_bytes <= _HELD_BYTES_MAX:
+        if self._held_bytes <= self._held_bytes_max:
             return b""
         self.passing = True
         held = self.body()

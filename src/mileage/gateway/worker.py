@@ -83,6 +83,7 @@ class Worker:
             request_log,
             self.metrics,
             on_ledger_failure=config.on_ledger_failure,
+            merging=config.control.merging,
             journal=journal,
         )
         self._app = App(config, self._driver, RequestIds(index))

@@ -63,10 +63,11 @@ class BatchWindow:
     nothing is held where not even one more is expected within it. A window that ends alone was in
     vain: it halves those to come; one that brought company doubles them again, up to the full one.
 
-    A leader takes joiners until it is closed: when it is sent, when it is full, or when all have
-    left. One that the governor keeps in its queue past its window therefore goes on collecting,
-    which costs it nothing and is what makes a burst cheap. Past `keys_max` keys the one heard of
-    least recently and with nothing open is forgotten; where all are open, a new key is not held.
+    A leader takes joiners until it is full, or closed: when it is sent, or when all have left.
+    (Each is to be closed in the end.) One that the governor keeps in its queue past its window
+    goes on collecting, which costs it nothing and is what makes a burst cheap. Past `keys_max` keys
+    the one heard of least recently and with nothing open is forgotten; where all are open, a new
+    key is not held.
     """
 
     def __init__(self, config: MergingConfig, *, keys_max: int = 1024) -> None:
@@ -76,6 +77,7 @@ class BatchWindow:
         self._keys_max = keys_max
         self._keys: dict[SharedKey, _Key] = {}
         self._leaders: dict[int, _Key] = {}
+        self._filled: dict[int, None] = {}  # of those that were released, until they are closed
         self._timers: list[tuple[float, int]] = []  # a heap; closed leaders are skipped
 
     @property
@@ -106,11 +108,11 @@ class BatchWindow:
                 leader.members += 1
                 full = items == config.batch_items_max
                 if full:
-                    self.close(leader.leader_id)
+                    self._fill(leader.leader_id)
                 release = leader.leader_id if full else None
                 return BatchVerdict("join", leader.leader_id, release=release)
             release = leader.leader_id
-            self.close(release)
+            self._fill(release)
         window_s = 0.0
         if in_flight >= config.batch_load_min:
             window_s = self._window_s(key, request.batch_items)
@@ -123,7 +125,7 @@ class BatchWindow:
     def open(self, request: Request) -> None:
         """The request waits for something else than company: others may join it meanwhile."""
         config = self.config
-        if request.batch_key is None or not config.batch_enabled:
+        if request.batch_key is None or not config.batch_enabled or request.id in self._filled:
             return
         key = self._keys.get(shared_key(request.batch_key, request.tenant, config))
         if key is not None and key.open is None and request.batch_items < config.batch_items_max:
@@ -146,6 +148,15 @@ class BatchWindow:
 
     def close(self, leader_id: int) -> None:
         """The leader takes no more joiners: it is sent, or gone. Unknown ones are ignored."""
+        self._filled.pop(leader_id, None)
+        self._shut(leader_id)
+
+    def _fill(self, leader_id: int) -> None:
+        """The leader has no room for more, and will have none while it waits to be sent."""
+        self._filled[leader_id] = None
+        self._shut(leader_id)
+
+    def _shut(self, leader_id: int) -> None:
         key = self._leaders.pop(leader_id, None)
         if key is not None:
             self._settle(key)

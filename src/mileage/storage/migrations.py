@@ -56,6 +56,13 @@ MIGRATIONS: Final = (
             "CREATE INDEX requests_by_tenant ON requests (tenant, arrived_at_utc_ns)",
         ),
     ),
+    Migration(
+        2,
+        (
+            "ALTER TABLE requests ADD COLUMN merged_into INTEGER",
+            "ALTER TABLE requests ADD COLUMN merged_members INTEGER",
+        ),
+    ),
 )
 
 

@@ -61,7 +61,10 @@ class RequestFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutcomeCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one tenant with one outcome, and their tokens as far as engines reported them."""
+    """Requests of one tenant with one outcome, and their tokens as far as engines reported them.
+
+    Tokens of a generation that several shared count once, for the request that has them on record.
+    """
 
     tenant: str
     outcome: Outcome
@@ -112,8 +115,9 @@ class LedgerReader:
     def counts(self, where: RequestFilter | None = None) -> list[OutcomeCount]:
         """Requests and tokens by tenant and outcome, ordered by both."""
         clause, parameters = (where or RequestFilter()).sql()
+        own = "sum(CASE WHEN merged_into IS NULL THEN {}_tokens END)".format
         sql = (
-            "SELECT tenant, outcome, count(*), sum(prompt_tokens), sum(output_tokens) "  # noqa: S608
+            f"SELECT tenant, outcome, count(*), {own('prompt')}, {own('output')} "  # noqa: S608
             f"FROM requests{clause} GROUP BY tenant, outcome ORDER BY tenant, outcome"
         )
         with ledger_errors(self.path):

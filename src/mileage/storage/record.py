@@ -84,6 +84,8 @@ FINISH_FIELDS: Final = (
     "itl_max_s",
     "token_times",
     "trace_id",
+    "merged_into",
+    "merged_members",
 )
 """The fields of RequestTimeline in their order there. The format: it changes with its version."""
 BRIEF_FIELDS: Final = FINISH_FIELDS.index("reasoning_tokens")
@@ -137,10 +139,12 @@ DetailedRow: TypeAlias = tuple[
     float | None,
     bytes | None,
     str | None,
+    int | None,
+    int | None,
 ]
 """As BriefRow, and the rest of FINISH_FIELDS; token_times is a msgpack array, None where empty."""
 
-_NO_DETAIL: Final = (None, None, None, None, None, (), None)
+_NO_DETAIL: Final = (None, None, None, None, None, (), None, None, None)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _pack: Final = HEADER.pack
 
@@ -222,7 +226,7 @@ class RecordEncoder:
     def _detailed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         times = row[_TOKEN_TIMES]
         blob = encode_token_times(times) if times and self._token_times else None
-        return (*row[:_TOKEN_TIMES], blob, row[_TOKEN_TIMES + 1])
+        return (*row[:_TOKEN_TIMES], blob, *row[_TOKEN_TIMES + 1 :])
 
     def _record(self, kind: int, payload: bytes) -> bytes:
         word = kind << 24 | len(payload)

@@ -140,6 +140,19 @@ def test_one_that_waits_in_the_queue_takes_joiners_without_being_due() -> None:
     assert batch.due(1e9) == []
 
 
+def test_one_that_is_full_takes_no_joiners_while_it_waits_in_the_queue() -> None:
+    batch = window()
+    batch.offer(small(1), 0, 0.0)
+    batch.open(small(1))
+    assert batch.offer(small(2, batch_items=3), 100, 0.1) == joined(1, full=True)
+    batch.open(small(1))
+
+    assert batch.offer(small(3), 0, 0.2) == BatchVerdict("send")
+    batch.close(1)
+    batch.open(small(1))
+    assert batch.offer(small(4), 0, 0.3) == joined(1)
+
+
 @pytest.mark.parametrize(
     ("config", "fields"),
     [

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from mileage.core.errors import LedgerError
 from mileage.storage.migrations import MIGRATIONS
@@ -80,6 +81,18 @@ def test_requests_and_tokens_are_counted_by_tenant_and_outcome(reader: LedgerRea
     assert reader.counts(RequestFilter(outcome="failed", model="other")) == [
         count("team-1", "failed", 1, None, 17)
     ]
+
+
+def test_tokens_of_a_shared_generation_are_counted_once(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / DATABASE_NAME)
+    leader, *joined = (timeline(number, tenant="t", merged_members=3) for number in range(3))
+    joined = [structs.replace(end, merged_into=leader.id) for end in joined]
+    store_ends(store, [leader, *joined])
+    store.close()
+    with closing(LedgerReader(tmp_path)) as reader:
+        (count,) = reader.counts()
+        assert reader.last(3) == [*reversed(joined), leader]
+    assert (count.requests, count.prompt_tokens, count.output_tokens) == (3, 100, 17)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +180,8 @@ def test_a_directory_without_a_ledger_is_named_and_stays_empty(tmp_path: Path) -
 @pytest.mark.parametrize("version", [0, len(MIGRATIONS) + 1])
 def test_a_schema_of_another_version_is_refused(directory: Path, version: int) -> None:
     with closing(sqlite3.connect(directory / DATABASE_NAME, isolation_level=None)) as connection:
-        connection.execute("UPDATE schema_version SET version = ?", (version,))
+        connection.execute("DELETE FROM schema_version")
+        connection.execute("INSERT INTO schema_version VALUES (?, '')", (version,))
     with pytest.raises(LedgerError, match=f"its schema has version {version}"):
         LedgerReader(directory)
 

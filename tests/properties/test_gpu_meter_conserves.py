@@ -1,0 +1,68 @@
+"""The shares of GPU time sum to the busy time, exactly, and follow processor sharing."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from mileage.control.gpu_meter import GpuMeter, split
+
+Flights = list[tuple[int, int, int]]
+"""Start and length in microseconds, weight."""
+
+flights = st.lists(
+    st.tuples(st.integers(0, 10_000_000), st.integers(0, 10_000_000), st.integers(1, 1_000_000)),
+    min_size=1,
+    max_size=20,
+)
+
+
+def measured(found: Flights, gpus: float) -> tuple[GpuMeter, list[int]]:
+    meter = GpuMeter(gpus)
+    events = sorted(
+        [(start, 1, i) for i, (start, _, _) in enumerate(found)]
+        + [(start + length, 2, i) for i, (start, length, _) in enumerate(found)]
+    )
+    marks: dict[int, int] = {}
+    shares = [0] * len(found)
+    for at_us, kind, i in events:
+        if kind == 1:
+            marks[i] = meter.start(found[i][2], at_us / 1e6)
+        else:
+            shares[i] = meter.end(found[i][2], marks[i], at_us / 1e6)
+        in_flight = sum(1 for j in marks if shares[j] == 0)
+        assert meter.assigned_ns <= meter.busy_ns or not in_flight
+    return meter, shares
+
+
+@given(flights, st.sampled_from([0.25, 1.0, 3.0, 8.0]))
+def test_shares_sum_to_the_busy_time_exactly(found: Flights, gpus: float) -> None:
+    meter, shares = measured(found, gpus)
+    assert all(share >= 0 for share in shares)
+    assert sum(shares) == meter.assigned_ns == meter.busy_ns
+
+
+@given(flights)
+def test_shares_are_those_of_processor_sharing(found: Flights) -> None:
+    _, shares = measured(found, 1.0)
+    exact = [Fraction(0)] * len(found)
+    ends = sorted({t for start, length, _ in found for t in (start, start + length)})
+    for begin, end in pairwise(ends):
+        there = [i for i, (s, n, _) in enumerate(found) if s <= begin and end <= s + n]
+        weights = sum(found[i][2] for i in there)
+        for i in there:
+            exact[i] += Fraction((end - begin) * 1000 * found[i][2], weights)
+    # A nanosecond of rounding at each event, at most (times come as floats).
+    for share, true in zip(shares, exact, strict=True):
+        assert abs(share - true) <= 4 * len(found)
+
+
+@given(st.integers(0, 10**15), st.lists(st.integers(0, 10**9), min_size=1).filter(any))
+def test_parts_sum_to_the_whole_and_are_no_unit_off(amount: int, weights: list[int]) -> None:
+    parts = split(amount, weights)
+    assert sum(parts) == amount
+    for part, weight in zip(parts, weights, strict=True):
+        assert abs(part - Fraction(amount * weight, sum(weights))) < 1

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import msgspec
@@ -232,10 +233,9 @@ def replay(paths: Sequence[Path], *, alone: bool) -> Replayer:
 @given(st.integers(0, 2**32), st.sampled_from([1 << 12, 1 << 14, 1 << 30]))
 @settings(max_examples=60, deadline=None)
 def test_any_journal_is_replayed_identically(seed: int, segment_bytes_max: int) -> None:
-    before = module.BUFFER_BYTES
-    module.BUFFER_BYTES = 512  # type: ignore[misc] -- so that there are many segments
     directory = Path(tempfile.mkdtemp())
-    try:
+    # Small writes, so that there are many segments.
+    with patch.object(module, "BUFFER_BYTES", 512):
         host = Host(seed, directory, segment_bytes_max)
         host.run(600)
         assert host.journal.dropped_total == 0, host.journal.last_error
@@ -248,9 +248,7 @@ def test_any_journal_is_replayed_identically(seed: int, segment_bytes_max: int) 
         if segment_bytes_max == 1 << 12:
             assert len(segments) >= 2
         assert chain.failed_open == each.failed_open == []
-    finally:
-        module.BUFFER_BYTES = before  # type: ignore[misc]
-        shutil.rmtree(directory)
+    shutil.rmtree(directory)
 
 
 @given(st.integers(0, 2**32), st.data())

@@ -215,6 +215,8 @@ class _Walk:
         """How the last segment ends."""
         self.versions: set[str] = set()
         self._last: JournalHeader | None = None
+        self._done_bytes = 0
+        self._total_bytes = sum(_size(file) for file in files)
 
     def through(self, player: _Player) -> None:
         """Tell the player every record, until it says that it is enough."""
@@ -256,5 +258,14 @@ class _Walk:
         return (header.run, header.part) == (last.run, last.part + 1)
 
     def _records(self, file: JournalFile, reader: JournalReader) -> Iterator[JournalRecord]:
-        name = f"{file.path.parent.name}/{file.path.name}"
-        return reader.records(lambda done_bytes: self._steps(name, done_bytes, reader.size_bytes))
+        before = self._done_bytes
+        self._done_bytes += reader.size_bytes
+        label = f"replaying {file.path.parent.name}"
+        return reader.records(lambda done: self._steps(label, before + done, self._total_bytes))
+
+
+def _size(file: JournalFile) -> int:
+    try:
+        return file.path.stat().st_size
+    except OSError:  # removed meanwhile; told when it is opened
+        return 0

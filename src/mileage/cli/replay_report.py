@@ -267,6 +267,7 @@ def _what_if_table(worker: WorkerWhatIf) -> Table:
         ("sent to a replica", "sent", ""),
         ("held", "held", ""),
         ("joined another", "joined", ""),
+        ("held at the end", "waiting", ""),
         ("wait of those held and sent, p50", "wait_p50_s", " s"),
         ("wait of those held and sent, p99", "wait_p99_s", " s"),
         ("wait of those held and sent, longest", "wait_max_s", " s"),

@@ -149,8 +149,9 @@ def _classes() -> dict[tuple[str, str], type]:
             if cls not in seen:
                 seen.add(cls)
                 waiting.append(cls)
-                if cls.__module__.startswith(modules):
-                    found[cls.__module__, cls.__qualname__] = cls
+                module = cls.__module__
+                if isinstance(module, str) and module.startswith(modules):
+                    found[module, cls.__qualname__] = cls
     return found
 
 

@@ -26,7 +26,8 @@ class LimitRange(msgspec.Struct, kw_only=True):
 
 
 class TallySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """`sent` are requests that went to a replica, `waited` those of them that were held first."""
+    """`sent` are requests that went to a replica, `waited` those of them that were held first;
+    `waiting` are held at the end."""
 
     arrived: int
     sent: int
@@ -34,6 +35,7 @@ class TallySummary(msgspec.Struct, frozen=True, kw_only=True):
     joined: int
     rejected: dict[str, int]
     waited: int
+    waiting: int
     wait_p50_s: float | None
     wait_p99_s: float | None
     wait_max_s: float | None
@@ -105,7 +107,7 @@ class Tally:
             known = self._limits.get(action.replica)
             if known is None:
                 self._limits[action.replica] = _Limit(action.limit, now_s)
-            else:
+            elif known.last != action.limit:
                 known.set(action.limit, now_s)
 
     def gone(self, request_id: int) -> None:
@@ -123,6 +125,7 @@ class Tally:
             joined=self._counts["joined"],
             rejected=dict(sorted(self._rejected.items())),
             waited=self._counts["waited"],
+            waiting=len(self._held),
             wait_p50_s=quantile(waits_s, 0.5),
             wait_p99_s=quantile(waits_s, 0.99),
             wait_max_s=max(waits_s, default=None),

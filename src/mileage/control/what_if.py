@@ -14,7 +14,8 @@ from mileage.control.journal import JournalHeader
 from mileage.control.journal_decoder import JournalRecord
 from mileage.control.replay import controller_of
 from mileage.control.tally import Tally, TallySummary
-from mileage.core.actions import Action, Dispatch, Join, Reject, WakeAt
+from mileage.core.actions import Action, Dispatch, Join, Reject, SetLimit, WakeAt
+from mileage.core.errors import MileageError
 from mileage.core.events import (
     Arrived,
     Cancelled,
@@ -71,8 +72,8 @@ class WhatIf:
 
     Engines answer each request after as long a time since its dispatch as they did, whatever else
     is in flight: an engine that would have been relieved is not faster here, and one that would
-    have had more to do is not slower. Clients who left leave at the same time. A configuration that
-    changed on the way is not followed: `config` holds from the first record to the last.
+    have had more to do is not slower. Clients who left leave at the same time. Of a configuration
+    that changed on the way only the replicas are followed: the rest of `config` holds throughout.
     """
 
     def __init__(self, config: ControlConfig) -> None:
@@ -103,6 +104,14 @@ class WhatIf:
             settings = msgspec.json.encode(self._config).decode()
             event = ConfigChanged(controller.version + 1, settings)
             self._do(controller.handle(event, header.began_s), header.began_s)
+        self._note_limits(controller, header.began_s)
+
+    def _note_limits(self, controller: Controller, now_s: float) -> None:
+        """Count the limits that no action tells: those that replicas begin with."""
+        for state in controller.replica_states():
+            if state.limit is not None:
+                action = SetLimit(state.name, state.limit, state.limit_reason or "")
+                self.estimated.did(action, now_s)
 
     def step(self, record: JournalRecord) -> None:
         """Go on by one record."""
@@ -116,7 +125,9 @@ class WhatIf:
             self._tell(event, now_s)
         elif isinstance(event, FirstToken | Finished | Failed | Cancelled):
             self._answer(event, now_s)
-        elif not isinstance(event, Woke | ConfigChanged):
+        elif isinstance(event, ConfigChanged):
+            self._reconfigure(event, now_s)
+        elif not isinstance(event, Woke):
             self._tell(event, now_s)
         for action in record.actions:
             self.recorded.did(action, now_s)
@@ -130,6 +141,27 @@ class WhatIf:
             estimated=self.estimated.summary(),
             assumed=self._assumed,
         )
+
+    def _reconfigure(self, event: ConfigChanged, now_s: float) -> None:
+        """The configuration changed: of that only which replicas there are counts here."""
+        try:
+            recorded = msgspec.json.decode(event.settings, type=ControlConfig)
+        except (msgspec.DecodeError, MileageError):
+            return  # its controller kept the old one, too
+        self._config = msgspec.structs.replace(
+            self._config,
+            replicas=recorded.replicas,
+            lacks=recorded.lacks,
+            replica_gpus={**recorded.replica_gpus, **self._config.replica_gpus},
+            replica_running_max={
+                **recorded.replica_running_max,
+                **self._config.replica_running_max,
+            },
+        )
+        settings = msgspec.json.encode(self._config).decode()
+        self._tell(ConfigChanged(event.version, settings), now_s)
+        assert self._controller is not None
+        self._note_limits(self._controller, now_s)
 
     # --- what was recorded --------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, arguments)
 
 
-@pytest.mark.parametrize("command", [["serve"], ["requests"], ["keys", "create"]])
+@pytest.mark.parametrize("command", [["serve"], ["requests"], ["replay"], ["keys", "create"]])
 def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0

@@ -33,7 +33,6 @@ from mileage.core.events import (
     Woke,
 )
 from mileage.core.request import Endpoint, Request
-from mileage.policy.load import work_of
 
 __all__ = ["Controller"]
 
@@ -192,7 +191,7 @@ class Controller:
         replica, request, output_tokens = flight.replica, flight.request, event.output_tokens
         if output_tokens is None and request.endpoint == "embeddings" and event.prompt_tokens:
             output_tokens = 0
-        throttle, work = replica.throttle, flight.work
+        throttle, cost = replica.throttle, flight.cost
         if output_tokens is None or output_tokens < 0:
             # Perhaps an error of the client's own, answered at once: no measure of speed.
             replica.ended(flight.work, now_s)
@@ -202,8 +201,8 @@ class Controller:
             throttle.finished(flight, event, now_s)
             flight.route.answered(output_tokens)
             if request.batch_key is None:
-                work = work_of(prompt_tokens, output_tokens)
-        self._dispatcher.ended(flight, replica, work, now_s)
+                cost = flight.pool.cost_of(flight.prompt_tokens, output_tokens)
+        self._dispatcher.ended(flight, replica, cost, now_s)
         self._dispatcher.intake.settle(
             self._dispatcher.merges.ended(request.id), flight, event, now_s
         )

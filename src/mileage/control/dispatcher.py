@@ -17,6 +17,7 @@ from mileage.core.request import Request
 from mileage.policy.batching import BatchWindow
 from mileage.policy.load import work_of
 from mileage.policy.merging import MergeIndex
+from mileage.policy.modality import normalised_load_tokens
 from mileage.policy.routing import Router
 
 __all__ = ["Dispatcher"]
@@ -98,13 +99,16 @@ class Dispatcher:
             if governor.reject_late:
                 expires_s = waits_until_s
         pool = self.governor.pool(takers)
+        prompt_tokens = normalised_load_tokens(request)
+        output_tokens = _output_tokens(request, route)
         return Flight(
             request,
             route,
             takers,
             pool=pool,
-            work=_work(request, route),
-            prompt_tokens=float(request.prompt_tokens_estimate),
+            work=work_of(request.prompt_tokens_estimate, output_tokens),
+            cost=pool.cost_of(prompt_tokens, output_tokens),
+            prompt_tokens=prompt_tokens,
             flow=pool.share.flow(request.tenant, terms.priority, terms.weight),
             ttft_target_s=target_s,
             deadline_s=waits_until_s,
@@ -201,13 +205,13 @@ class Dispatcher:
     def leave(self, flight: Flight, replica: Replica, now_s: float) -> None:
         """The request's attempt is at the replica no longer; it teaches nothing."""
         replica.ended(flight.work, now_s)
-        self.ended(flight, replica, flight.work, now_s)
+        self.ended(flight, replica, flight.cost, now_s)
 
-    def ended(self, flight: Flight, replica: Replica, work: float, now_s: float) -> None:
-        """The request's attempt is at the replica no longer, after `work`."""
+    def ended(self, flight: Flight, replica: Replica, cost: float, now_s: float) -> None:
+        """The request's attempt is at the replica no longer, and was so much work."""
         replica.throttle.ended(flight, now_s)
         flight.gpu_ns += replica.meter.end(flight.gpu_weight, flight.gpu_mark, now_s)
-        self.governor.finished(flight, work, now_s)
+        self.governor.ended(flight, cost, now_s)
 
     # --- what waits ---------------------------------------------------------------------------
 
@@ -324,11 +328,11 @@ class Dispatcher:
         self._wake_s = math.inf
 
 
-def _work(request: Request, route: Route) -> float:
-    """Work to expect of the request."""
+def _output_tokens(request: Request, route: Route) -> float:
+    """Length of the answers to expect."""
+    if request.endpoint == "embeddings":
+        return 0.0
     output_tokens, bound = route.output_tokens, request.output_tokens_max
     if bound is not None and bound < output_tokens:
         output_tokens = bound
-    if request.endpoint == "embeddings":
-        output_tokens = 0.0
-    return work_of(request.prompt_tokens_estimate, output_tokens)
+    return output_tokens

@@ -33,9 +33,9 @@ class Flow:
 class FairShare:
     """Who has had how much of the same replicas: start-time fair queuing.
 
-    A request starts at the later of its flow's virtual time and the system's, and moves its flow on
-    by work / weight (Goyal, Vin, Cheng 1996). A flow that was away starts at the system's time: it
-    gets its share from now on, and nothing for the past.
+    A request that is sent moves its flow on by work / weight (after Goyal, Vin, Cheng 1996). The
+    system's time is that of the flow that is least far among those that wait; a flow that was away
+    comes back at the system's time: it gets its share from now on, and nothing for the past.
     """
 
     __slots__ = ("_flows", "virtual")
@@ -60,17 +60,15 @@ class FairShare:
             flow.weight = weights.get(tenant, 1.0) * PRIORITY_FACTOR[priority]
 
     def charge(self, flow: Flow, work: float) -> None:
-        """The flow's next request is sent."""
-        start = max(flow.virtual, self.virtual)
-        flow.virtual = start + work / flow.weight
-        if not flow.held:
-            # Nothing of it waits: it is the requests that do wait which say what time it is.
-            return
-        self.virtual = max(self.virtual, min(start, self._least()))
+        """The flow's next request, which was held, is sent."""
+        flow.virtual += work / flow.weight
+        least = self._least()
+        if least < math.inf:
+            self.virtual = max(self.virtual, least)
 
     def correct(self, flow: Flow, work: float) -> None:
         """The flow's request was this much more work than it was charged; less, where negative."""
-        flow.virtual = max(0.0, flow.virtual + work / flow.weight)
+        flow.virtual += work / flow.weight
 
     def _least(self) -> float:
         return min((f.virtual for f in self._flows.values() if f.held), default=math.inf)
@@ -123,17 +121,17 @@ class FairQueue:
         flow.held += 1
         flight.queue = self
         self.count += 1
-        self.work += flight.work
+        self.work += flight.cost
         self._sequence += 1
         lane = self._lanes.get(flow)
         if lane is None:
             lane = self._lanes[flow] = _Lane()
-        lane.work += flight.work
+        lane.work += flight.cost
         heapq.heappush(lane.heap, (flight.deadline_s, self._sequence, flight))
 
     def grow(self, flight: Flight, work: float) -> None:
         """A request that is held has become so much more work."""
-        flight.work += work
+        flight.cost += work
         self.work += work
         self._lanes[flight.flow].work += work
 
@@ -143,9 +141,9 @@ class FairQueue:
         flight.queue = None
         flow.held -= 1
         self.count -= 1
-        self.work = self.work - flight.work if self.count else 0.0
+        self.work = self.work - flight.cost if self.count else 0.0
         lane = self._lanes[flow]
-        lane.work -= flight.work
+        lane.work -= flight.cost
         heap = lane.heap
         while heap and heap[0][2].queue is not self:
             heapq.heappop(heap)

@@ -16,8 +16,10 @@ __all__ = ["Flight"]
 
 
 class Flight:
-    """`work` is what it is expected to take (see `mileage.policy.load.work_of`), `prompt_tokens`
-    the length of its context when it starts, media included.
+    """`work` is what it is expected to take, as the router counts it (`policy.load.work_of`);
+    `cost` is the same in the engine's own terms: output tokens, and prompt tokens by what they cost
+    there (`Pool.prefill_cost`). `prompt_tokens` is the length of its context when it starts, media
+    included.
 
     `queue` is where it is held; else `replica` is where it runs. `mark` is what the replica had
     done when the attempt was sent, or, once there was a first token, at that moment.
@@ -29,6 +31,7 @@ class Flight:
         "batched",
         "charged",
         "collecting",
+        "cost",
         "deadline_s",
         "expires_s",
         "first_token_s",
@@ -63,6 +66,7 @@ class Flight:
         *,
         pool: Pool,
         work: float,
+        cost: float,
         prompt_tokens: float,
         flow: Flow,
         ttft_target_s: float | None,
@@ -74,6 +78,7 @@ class Flight:
         self.takers = takers
         self.pool = pool
         self.work = work
+        self.cost = cost
         self.prompt_tokens = prompt_tokens
         self.flow = flow
         self.ttft_target_s = ttft_target_s
@@ -88,7 +93,7 @@ class Flight:
         self.first_token_s: float | None = None
         self.forecast_s: float | None = None
         """What it was expected to wait in the queue."""
-        self.mark: tuple[float, float, float] = (0.0, 0.0, 0.0)
+        self.mark = (0.0, 0.0, 0.0, 0.0)
         self.collecting = False
         """It is held for company that goes upstream in the same call."""
         self.unfunded = False
@@ -111,6 +116,7 @@ class Flight:
         self.batched = True
         self.prompt_tokens += other.prompt_tokens
         if self.queue is not None:
-            self.queue.grow(self, other.work)
+            self.queue.grow(self, other.cost)
         else:
-            self.work += other.work
+            self.cost += other.cost
+        self.work += other.work

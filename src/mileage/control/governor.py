@@ -17,6 +17,7 @@ __all__ = ["Governor"]
 _MARGIN = 1.0
 """Residuals of the forecast that are added to it."""
 _RETRY_MIN_S = 0.1
+_COST_GAIN = 0.1
 
 
 class Governor:
@@ -150,10 +151,10 @@ class Governor:
     def _wait_s(self, pool: Pool, takers: Takers, flight: Flight) -> float:
         """Seconds that the request would be held: those before it, and the next one to end."""
         queue = pool.queues.get(takers)
-        before = queue.work_before(flight.flow, flight.work) if queue is not None else 0.0
+        before = queue.work_before(flight.flow, flight.cost) if queue is not None else 0.0
         loads = takers.closed.loads
         in_flight = sum(replica.in_flight for replica in loads)
-        ending = sum(replica.work for replica in loads) / in_flight if in_flight else 0.0
+        ending = sum(r.throttle.cost for r in loads) / in_flight if in_flight else 0.0
         return pool.forecast.wait_s(before + ending, sum(r.work_per_s for r in loads))
 
     def _service_s(self, flight: Flight, replica: Replica) -> float:
@@ -192,7 +193,7 @@ class Governor:
                 self.release(flight, now_s)
                 if flight.forecast_s is not None:
                     pool.forecast.waited(flight.forecast_s, now_s - flight.request.arrived_s)
-                pool.share.charge(flight.flow, flight.work)
+                pool.share.charge(flight.flow, flight.cost)
                 flight.charged = True
                 yield flight
             else:
@@ -260,6 +261,11 @@ class Governor:
                 share_ratio=self.share_ratio,
                 period_s=config.period_s,
             )
+            fitted = throttle.prefill_cost()
+            if fitted is not None:
+                pool = self._pools.get(replica.models[0])
+                if pool is not None:
+                    pool.prefill_cost += _COST_GAIN * (fitted - pool.prefill_cost)
             if changed:
                 yield SetLimit(replica.name, throttle.limit, throttle.reason)
 
@@ -273,10 +279,11 @@ class Governor:
             if replica in takers.closed.loads
         )
 
-    def finished(self, flight: Flight, work: float, now_s: float) -> None:
-        """A request has left its replica, after `work` in all."""
+    def ended(self, flight: Flight, cost: float, now_s: float) -> None:
+        """A request has left its replica, and was so much work in all."""
         pool = flight.pool
         if pool.queues:
-            pool.forecast.finished(work, now_s, self._config.period_s)
+            pool.forecast.finished(cost, now_s, self._config.period_s)
         if flight.charged:
-            pool.share.correct(flight.flow, work - flight.work)
+            pool.share.correct(flight.flow, cost - flight.cost)
+            flight.charged = False

@@ -5,20 +5,32 @@ from __future__ import annotations
 from mileage.control.fair_queue import FairQueue, FairShare
 from mileage.control.forecast import WaitForecast
 from mileage.control.replicas import Takers
+from mileage.policy.load import PREFILL_COST_BUSY
 
 __all__ = ["Pool"]
+
+_COST_MIN = 0.1
 
 
 class Pool:
     """The replicas of one base model: who has had how much of them, and how fast they drain."""
 
-    __slots__ = ("forecast", "queues", "share")
+    __slots__ = ("forecast", "prefill_cost", "queues", "share")
 
     def __init__(self) -> None:
         self.share = FairShare()
         self.forecast = WaitForecast()
         self.queues: dict[Takers, FairQueue] = {}
         """Those that hold something."""
+        self.prefill_cost = PREFILL_COST_BUSY
+        """Engine time of a prompt token, in output tokens: assumed at first, then fitted."""
+
+    def cost_of(self, prompt_tokens: float, output_tokens: float) -> float:
+        """Engine work of a request, in output tokens of a busy engine; above 0.
+
+        The first token of an answer comes out of its prefill.
+        """
+        return self.prefill_cost * prompt_tokens + max(_COST_MIN, output_tokens - 1.0)
 
     def held(self) -> int:
         """Requests held."""

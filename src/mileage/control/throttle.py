@@ -11,6 +11,7 @@ from mileage.control.forecast import ServiceForecast
 from mileage.core.events import Finished
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import Slo
+from mileage.costmodel.step_time import StepTimeFit
 from mileage.policy.limits.choose import make_limit
 from mileage.policy.limits.limit import LimitDecision, LimitPolicy, LimitSignals, RequestSample
 
@@ -18,6 +19,9 @@ __all__ = ["Throttle", "make_throttle"]
 
 _AHEAD_RATIO = 1 / 16
 """Requests that may wait in a full engine, per slot of it."""
+_STEPS_MIN = 200.0
+_LOAD_GAIN = 0.1
+_COST_MIN, _COST_MAX = 0.005, 2.0
 _SAMPLES_MAX = 128
 """Of one period; later ones of it are left out."""
 
@@ -34,6 +38,8 @@ class Throttle:
         "_arrivals",
         "_audio",
         "_changed_s",
+        "_context",
+        "_decoding_s",
         "_images",
         "_in_flight_s",
         "_kv_s",
@@ -41,7 +47,12 @@ class Throttle:
         "_peak",
         "_policy",
         "_prefilled",
+        "_prefilling",
+        "_running",
         "_samples",
+        "_steps",
+        "_sums",
+        "cost",
         "due_s",
         "failed",
         "in_flight",
@@ -64,6 +75,8 @@ class Throttle:
         self.reason = "as at the start"
         self.prefill_tokens_max: int | None = None
         self.in_flight = 0
+        self.cost = 0.0
+        """Of the requests in flight (`Flight.cost`)."""
         self.prefill_tokens = 0.0
         """Of prompts sent whose first token has not come yet."""
         self.slots = EngineSlots()
@@ -73,12 +86,16 @@ class Throttle:
         """The policy raised: the limit is what the engine itself runs."""
         self.service = ServiceForecast()
         self._samples: list[RequestSample] = []
+        self._steps = StepTimeFit()
+        self._running = self._context = 0.0
+        self._sums = [0.0] * 5
         self._arrivals = 0
         self._peak = 0
         self._images = self._audio = 0
         self._kv_tokens = 0.0
         self._changed_s = 0.0
-        self._in_flight_s = self._kv_s = self._prefilled = 0.0
+        self._prefilling = 0
+        self._in_flight_s = self._kv_s = self._decoding_s = self._prefilled = 0.0
 
     def use(self, policy: LimitPolicy) -> None:
         """Decide by another policy from now on."""
@@ -109,6 +126,7 @@ class Throttle:
             self._changed_s = now_s
             self._in_flight_s += self.in_flight * passed_s
             self._kv_s += self._kv_tokens * passed_s
+            self._decoding_s += (self.in_flight - self._prefilling) * passed_s
 
     def started(self, flight: Flight, now_s: float) -> None:
         """The request is sent."""
@@ -118,6 +136,7 @@ class Throttle:
             self._peak = self.in_flight
         request = flight.request
         self._kv_tokens += flight.prompt_tokens
+        self.cost += flight.cost
         if request.image_patches or request.audio_frames:
             self._images += request.image_patches > 0
             self._audio += request.audio_frames > 0
@@ -125,10 +144,11 @@ class Throttle:
         flight.ahead_tokens = self.prefill_tokens
         flight.others = self.in_flight - 1
         if request.stream:
+            self._prefilling += 1
             self.prefill_tokens += flight.prompt_tokens
         else:
             self._prefilled += flight.prompt_tokens
-        flight.mark = (self._in_flight_s, self._kv_s, self._prefilled)
+        flight.mark = (self._in_flight_s, self._kv_s, self._prefilled, self._decoding_s)
 
     def first_token(self, flight: Flight, now_s: float) -> None:
         """Its first token came."""
@@ -136,9 +156,10 @@ class Throttle:
             return
         self._pass(now_s)
         flight.first_token_s = now_s
+        self._prefilling -= 1
         self.prefill_tokens = max(0.0, self.prefill_tokens - flight.prompt_tokens)
         self._prefilled += flight.prompt_tokens
-        flight.mark = (self._in_flight_s, self._kv_s, self._prefilled)
+        flight.mark = (self._in_flight_s, self._kv_s, self._prefilled, self._decoding_s)
         self.service.learn(
             flight.prompt_tokens,
             flight.ahead_tokens,
@@ -156,11 +177,13 @@ class Throttle:
             self._images -= request.image_patches > 0
             self._audio -= request.audio_frames > 0
         if request.stream and flight.first_token_s is None:
+            self._prefilling -= 1
             self.prefill_tokens -= flight.prompt_tokens
         self._kv_tokens -= flight.prompt_tokens
+        self.cost -= flight.cost
         if not self.in_flight:
             # Exactly 0 when idle, whatever floating-point sums have left over.
-            self.prefill_tokens = self._kv_tokens = 0.0
+            self.prefill_tokens = self._kv_tokens = self.cost = 0.0
 
     def finished(self, flight: Flight, event: Finished, now_s: float) -> None:
         """It was answered well: call before `ended`."""
@@ -175,7 +198,7 @@ class Throttle:
         took_s = now_s - since_s
         if steps < 1 or took_s <= 0.0:
             return
-        in_flight_s, kv_s, prefilled = flight.mark
+        in_flight_s, kv_s, prefilled, decoding_s = flight.mark
         own = flight.prompt_tokens if first_s is None else 0.0
         self._samples.append(
             RequestSample(
@@ -190,6 +213,7 @@ class Throttle:
                 # What it generates itself is in its context too, half of it on average.
                 kv_tokens_mean=(self._kv_s - kv_s) / took_s + output / 2,
                 prefill_tokens_per_step=(self._prefilled - prefilled + own) / steps,
+                decoding_mean=(self._decoding_s - decoding_s) / took_s,
             )
         )
 
@@ -239,6 +263,7 @@ class Throttle:
             except Exception as error:
                 self.failed = True
                 decision = LimitDecision(high, f"the policy failed: {type(error).__name__}")
+        self._learn_steps()
         self._samples.clear()
         self._arrivals, self._peak = 0, self.in_flight
         limit = min(high, max(low, decision.limit))
@@ -253,6 +278,44 @@ class Throttle:
         bound = decision.prefill_tokens_max
         self.prefill_tokens_max = None if bound is None else math.ceil(bound * share_ratio)
         return changed
+
+    def _learn_steps(self) -> None:
+        """Learn the step time from the mean over the requests that ended, once they make enough.
+
+        A prompt counts whole in the moment of its first token: over the few steps of one request
+        their number is mostly chance, and the fit would take chance for absence of an effect.
+        """
+        sums = self._sums
+        for sample in self._samples:
+            if sample.step_s is not None:
+                steps = max(1, sample.output_tokens - sample.stream)
+                sums[0] += steps
+                sums[1] += steps * sample.decoding_mean
+                sums[2] += steps * sample.kv_tokens_mean
+                sums[3] += steps * sample.prefill_tokens_per_step
+                sums[4] += steps * sample.step_s
+        if sums[0] < _STEPS_MIN:
+            return
+        running, kv_tokens, prefill_tokens, step_s = (total / sums[0] for total in sums[1:])
+        self._sums = [0.0] * 5
+        self._steps.learn(running, kv_tokens, prefill_tokens, step_s)
+        self._running += _LOAD_GAIN * (running - self._running)
+        self._context += _LOAD_GAIN * (kv_tokens - self._context)
+
+    def prefill_cost(self) -> float | None:
+        """Engine time of a prompt token, in that of an output token; None until the fit is good.
+
+        By the fitted step time: seconds per prompt token, on the plane that prompts weigh most on,
+        over a step without any prompt, shared by the requests that decode in it.
+        """
+        steps, running = self._steps, self._running
+        if not steps.good or running <= 0.0:
+            return None
+        plane = max(steps.planes, key=lambda plane: plane[3])
+        decode_s = plane[0] + plane[1] * running + plane[2] * self._context
+        if not (decode_s > 0.0 and plane[3] > 0.0):
+            return None
+        return min(_COST_MAX, max(_COST_MIN, plane[3] * running / decode_s))
 
     def _signals(self, waiting: int, slo: Slo) -> LimitSignals:
         in_flight, images, audio = self.in_flight, self._images, self._audio

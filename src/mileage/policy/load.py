@@ -7,9 +7,10 @@ import math
 from mileage.core.replica import ReplicaView
 from mileage.policy.service_rate import FleetRates, ServiceRate
 
-__all__ = ["ReplicaLoad", "work_of"]
+__all__ = ["PREFILL_COST_BUSY", "ReplicaLoad", "work_of"]
 
-_PREFILL_COST_BUSY = 0.2
+PREFILL_COST_BUSY = 0.2
+"""What a prompt token takes of a busy engine, in output tokens."""
 _PREFILL_COST_ALONE = 0.02
 _WINDOW_REQUESTS = 16
 _WINDOW_S = 1.0
@@ -26,7 +27,7 @@ def work_of(prompt_tokens: float, output_tokens: float) -> float:
     A busy engine prefills 3 to 10 times as many tokens per second as it generates. Every request
     takes one step at least.
     """
-    return 1.0 + _PREFILL_COST_BUSY * prompt_tokens + output_tokens
+    return 1.0 + PREFILL_COST_BUSY * prompt_tokens + output_tokens
 
 
 class ReplicaLoad:
@@ -145,7 +146,7 @@ class ReplicaLoad:
         done = 1.0 + _PREFILL_COST_ALONE * prompt_tokens + output_tokens
         self._finished += 1
         self._done += done
-        self._done_work += 1.0 + _PREFILL_COST_BUSY * prompt_tokens + output_tokens
+        self._done_work += 1.0 + PREFILL_COST_BUSY * prompt_tokens + output_tokens
         self._expected += done * work_tokens
         self._presence_s += now_s - started_s
         if self._finished >= _WINDOW_REQUESTS and now_s >= self._window_due_s:

@@ -10,7 +10,6 @@ from benchmarks.support.step_model import MODELS, Plane, StepModel
 from mileage.control.config import ControlConfig, GovernorConfig
 from mileage.core.slo import SloConfig
 from mileage.policy.limits.static import StaticConfig
-from mileage.policy.load import work_of
 from mileage.policy.tenants import TenantLimits
 from tests.support.governed import World
 
@@ -115,24 +114,52 @@ def test_without_targets_all_are_served_and_the_engine_is_full() -> None:
     assert world.engines["a"].counters.running_max == 8
 
 
-@pytest.mark.parametrize("weights", [(3.0, 1.0), (1.0, 1.0), (10.0, 1.0)])
-def test_backlogged_tenants_share_the_engine_by_weight(weights: tuple[float, float]) -> None:
+ALIKE = {"a": (160, 30), "b": (160, 30)}
+APART = {"a": (900, 10), "b": (60, 50)}
+
+
+@pytest.mark.parametrize(
+    ("weights", "shapes", "within"),
+    [
+        pytest.param((3.0, 1.0), ALIKE, 0.05, id="3:1"),
+        pytest.param((1.0, 1.0), ALIKE, 0.05, id="1:1"),
+        pytest.param((10.0, 1.0), ALIKE, 0.05, id="10:1"),
+        pytest.param((1.0, 1.0), APART, 0.1, id="1:1, long prompts against long answers"),
+        pytest.param((3.0, 1.0), APART, 0.2, id="3:1, long prompts against long answers"),
+    ],
+)
+def test_backlogged_tenants_share_the_engines_time_by_weight(
+    weights: tuple[float, float], shapes: dict[str, tuple[int, int]], within: float
+) -> None:
+    """By the step time that the engine really has, which the controller has to find out."""
+    model = MODELS["linear"]
     tenants = {n: TenantLimits(weight=w) for n, w in zip("ab", weights, strict=True)}
-    world = World(config(16, tenants=tenants), MODELS["small"], running_max=64)
+    world = World(config(16, tenants=tenants, queue_wait_max_s=1e6), model, running_max=64)
     random = Random(3)
-    for tenant in "ab":
-        for _ in range(900):
-            prompt, output = random.randint(20, 300), random.randint(5, 60)
-            world.arrive(0.0, tenant=tenant, prompt_tokens=prompt, output_tokens=output)
-    world.run(until_s=60.0)
-    done = {"a": 0.0, "b": 0.0}
-    for ended in world.requests.values():
-        # What ran before anything was held was not a matter of shares.
-        if ended.dispatched_s and ended.finished_s is not None:
-            work = work_of(ended.request.prompt_tokens_estimate, ended.output_tokens)
-            done[ended.request.tenant] += work
-    assert min(done.values()) > 0
-    assert done["a"] / done["b"] == pytest.approx(weights[0] / weights[1], rel=0.05)
+    for tenant, (prompt, output) in shapes.items():
+        for _ in range(2500):
+            world.arrive(
+                0.0,
+                tenant=tenant,
+                prompt_tokens=int(prompt * random.uniform(0.5, 1.5)),
+                output_tokens=int(output * random.uniform(0.5, 1.5)),
+            )
+    world.run(until_s=20.0)
+    before = dict.fromkeys("ab", (0, 0)) | {n: tuple(w) for n, w in world.engines["a"].work.items()}
+    world.run(until_s=100.0)
+    spent_s = {
+        tenant: sum(
+            (now - then) * each_s
+            for now, then, each_s in zip(
+                work,
+                before[tenant],
+                (model.compute.prefill_token_s, model.compute.running_s),
+                strict=True,
+            )
+        )
+        for tenant, work in world.engines["a"].work.items()
+    }
+    assert spent_s["a"] / spent_s["b"] == pytest.approx(weights[0] / weights[1], rel=within)
 
 
 def test_a_tenant_below_its_share_hardly_waits_for_one_that_floods() -> None:

@@ -16,7 +16,8 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `service_ttft_s` is from dispatch to the first token, `ttft_s` from arrival; None without a
     stream. The means are over the time between its first and its last token (without a stream:
-    over its whole stay): `running_mean` our requests in flight there, itself included;
+    over its whole stay): `running_mean` our requests in flight there, itself included, and
+    `decoding_mean` those of them whose first token has come;
     `kv_tokens_mean` the tokens of their context; `prefill_tokens_per_step` the prompt tokens of
     others (of itself too, without a stream) that were prefilled per step of this request.
     `step_s` is that time per output token. Client cancels and failures are never samples.
@@ -32,6 +33,7 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     running_mean: float
     kv_tokens_mean: float
     prefill_tokens_per_step: float
+    decoding_mean: float = 0.0
 
 
 class LimitSignals(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -13,7 +13,7 @@ _NOT_FRAMES = frozenset((0xC4, 0xC8, 0xCC))
 _BARE = frozenset((0x01, *range(0xD0, 0xD9)))
 """JPEG markers that no segment follows."""
 _SCAN, _END = 0xDA, 0xD9
-_STEPS_MAX = 500
+_STEPS_MAX = 300
 """Segments and fill bytes before the first frame; a colour profile alone may have 255 segments."""
 
 

@@ -6,6 +6,7 @@ import binascii
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec import Raw
 
 from mileage.gateway.audio_header import audio_duration_s
 from mileage.gateway.image_header import image_size
@@ -24,11 +25,14 @@ UNKNOWN_AUDIO_S = 30.0
 _SMALL_BYTES = 300_000
 _OBJECTS_MAX = 100_000
 _ITEMS_MAX = 1_000_000
-_MEDIA_MAX = 1000
+_MEDIA_MAX = 256
 """As many are looked at in one prompt; those beyond weigh what is assumed of unknown ones."""
-_HEAD_CHARS = (64, 4096, 131_072)
+_HEAD_CHARS = (128, 4096, 131_072)
 """Base64 is decoded in steps, until the header is whole: the last is for JPEGs with a preview."""
 _AUDIO_HEAD_CHARS = 4096
+_ESCAPE_CHARS = 12
+"""A character beyond 16 bits is written as two escapes of six."""
+_FINDS = 100
 _GLANCES = 16
 _LIST_OF_PARTS = b'{" \t\r\n'
 """What the first byte of a list of parts may be; in a text, `[` is mostly followed by others."""
@@ -43,6 +47,8 @@ _KINDS: dict[str, _Kind] = {
     "audio_url": "audio_url",
 }
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_UNKNOWN_PATCHES = image_patches(*UNKNOWN_IMAGE_PX)
+_UNKNOWN_FRAMES = audio_frames(UNKNOWN_AUDIO_S)
 
 
 class Media(NamedTuple):
@@ -54,34 +60,39 @@ class Media(NamedTuple):
 
 
 NO_MEDIA = Media(0, 0, 0)
+_ABSENT = Raw()
+_NOTHING = memoryview(b"")
+_QUOTE = ord('"')
 
 
 class _Link(msgspec.Struct, gc=False):
     """`image_url` of the chat API and its like; of `input_audio` and `source` the data."""
 
-    url: str | None = None
-    data: str | None = None
-    detail: str | None = None
+    url: Raw = _ABSENT
+    data: Raw = _ABSENT
+    detail: Raw = _ABSENT
 
 
 class _Part(msgspec.Struct, gc=False):
     """A message, a part of its content, or an item of the responses API: what they nest is alike.
 
-    Fields that hold no media are skipped unread.
+    Media stay where they are in the body: they are not copied. Other fields are skipped unread.
     """
 
     type: str | None = None
     content: str | list[_Part | str] | _Part | None = None
     output: str | list[_Part | str] | _Part | None = None
-    image_url: _Link | str | None = None
-    audio_url: _Link | str | None = None
-    video_url: _Link | str | None = None
-    input_audio: _Link | str | None = None
-    source: _Link | str | None = None
-    detail: str | None = None
+    image_url: Raw = _ABSENT
+    audio_url: Raw = _ABSENT
+    video_url: Raw = _ABSENT
+    input_audio: Raw = _ABSENT
+    source: Raw = _ABSENT
+    detail: Raw = _ABSENT
 
 
 _decode = msgspec.json.Decoder(list[_Part | str]).decode
+_decode_link = msgspec.json.Decoder(_Link).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def may_have_media(raw: bytes) -> bool:
@@ -109,7 +120,9 @@ def find_media(prompt: memoryview, raw: bytes) -> Media:
     """
     if prompt[0] != 0x5B:
         return NO_MEDIA
-    if len(raw) > _SMALL_BYTES and (raw.count(b"{") > _OBJECTS_MAX or raw.count(b",") > _ITEMS_MAX):
+    if len(raw) > _SMALL_BYTES and (
+        _has_more(raw, b"{", _OBJECTS_MAX) or _has_more(raw, b",", _ITEMS_MAX)
+    ):
         return NO_MEDIA  # what is made of them must not take many times the body's memory
     try:
         waiting: list[_Part | str] = _decode(prompt)
@@ -128,109 +141,128 @@ def find_media(prompt: memoryview, raw: bytes) -> Media:
         kind = _kind_of(part)
         if kind is not None:
             media.append((kind, part))
-    return _weigh(media, prompt, raw) if media else NO_MEDIA
+    return _weigh(media) if media else NO_MEDIA
+
+
+def _has_more(raw: bytes, char: bytes, most: int) -> bool:
+    """Whether a character is there more often; base64, which has none of them, is passed fast."""
+    at = -1
+    for _ in range(_FINDS):
+        at = raw.find(char, at + 1)
+        if at < 0:
+            return False
+    return raw.count(char) > most
 
 
 def _kind_of(part: _Part) -> _Kind | None:
     """By its type; vLLM goes by the fields where there is none."""
     if part.type is not None:
         return _KINDS.get(part.type)
-    if part.image_url is not None:
+    if part.image_url:
         return "image"
-    if part.video_url is not None:
+    if part.video_url:
         return "video"
-    if part.input_audio is not None:
+    if part.input_audio:
         return "audio"
-    return "audio_url" if part.audio_url is not None else None
+    return "audio_url" if part.audio_url else None
 
 
-def _weigh(media: list[tuple[_Kind, _Part]], prompt: memoryview, raw: bytes) -> Media:
-    patches = frames = 0
-    payloads: list[str] = []
-    for index, (kind, part) in enumerate(media):
-        known = index < _MEDIA_MAX
+def _weigh(media: list[tuple[_Kind, _Part]]) -> Media:
+    patches = frames = payload_bytes = 0
+    for kind, part in media[:_MEDIA_MAX]:
+        payload, detail = _open(_link(kind, part))
         if kind == "image":
-            payload = _payload(part.source if part.image_url is None else part.image_url)
-            patches += _image(payload if known else "", low_detail=_detail(part) == "low")
+            low_detail = b'"low"' in (bytes(detail), bytes(part.detail))
+            patches += _image(payload, low_detail=low_detail)
         elif kind == "video":
-            payload = _payload(part.video_url)
             patches += VIDEO_PATCHES
         else:
-            inline = kind == "audio"
-            payload = _payload(part.input_audio if inline else part.audio_url)
-            frames += _audio(payload if known else "", bare=inline)
-        payloads.append(payload)
+            frames += _audio(payload, bare=kind == "audio")
+        payload_bytes += max(0, len(payload) - 2)
+    for kind, part in media[_MEDIA_MAX:]:
+        if kind in ("image", "video"):
+            patches += _UNKNOWN_PATCHES
+        else:
+            frames += _UNKNOWN_FRAMES
+        payload_bytes += len(_link(kind, part))
     return Media(
-        min(patches, IMAGE_PATCHES_TOTAL_MAX),
-        min(frames, AUDIO_FRAMES_TOTAL_MAX),
-        min(_json_bytes(payloads, raw), len(prompt)),
+        min(patches, IMAGE_PATCHES_TOTAL_MAX), min(frames, AUDIO_FRAMES_TOTAL_MAX), payload_bytes
     )
 
 
-def _payload(link: _Link | str | None) -> str:
-    """The base64 or the URL; "" where there is none (a file's id, say)."""
-    if isinstance(link, _Link):
-        return link.data or link.url or ""
-    return link or ""
+def _link(kind: _Kind, part: _Part) -> Raw:
+    if kind == "image":
+        return part.image_url or part.source
+    if kind == "video":
+        return part.video_url
+    return part.input_audio if kind == "audio" else part.audio_url
 
 
-def _detail(part: _Part) -> str | None:
-    link = part.image_url
-    return (link.detail if isinstance(link, _Link) else None) or part.detail
+def _open(link: Raw) -> tuple[memoryview, Raw]:
+    """The JSON text that is base64 or a URL (empty: none, or a file's id, say), and the detail."""
+    view = memoryview(link) if link else _NOTHING
+    if view and view[0] == _QUOTE:
+        return view, _ABSENT
+    try:
+        inner = _decode_link(link)
+    except msgspec.MsgspecError:
+        return _NOTHING, _ABSENT
+    for value in (inner.data, inner.url):
+        if value and memoryview(value)[0] == _QUOTE:
+            return memoryview(value), inner.detail
+    return _NOTHING, inner.detail
 
 
-def _image(payload: str, *, low_detail: bool) -> int:
+def _image(payload: memoryview, *, low_detail: bool) -> int:
     size = None
-    data_at = _data_at(payload, bare=True)
-    if data_at is not None:
-        for chars in _HEAD_CHARS:
-            size = image_size(_decoded(payload[data_at : data_at + chars]))
-            if size is not None or len(payload) <= data_at + chars:
-                break
-    width, height = UNKNOWN_IMAGE_PX if size is None else size
-    return image_patches(width, height, low_detail=low_detail)
+    for chars in _HEAD_CHARS:
+        head = _head(payload, chars)
+        data_at = _data_at(head, bare=True)
+        if data_at is not None:
+            size = image_size(_decoded(head[data_at:]))
+        if size is not None or len(payload) <= chars:
+            break
+    return image_patches(*(size or UNKNOWN_IMAGE_PX), low_detail=low_detail)
 
 
-def _audio(payload: str, *, bare: bool) -> int:
-    data_at = _data_at(payload, bare=bare)
+def _audio(payload: memoryview, *, bare: bool) -> int:
+    head = _head(payload, _AUDIO_HEAD_CHARS)
+    data_at = _data_at(head, bare=bare)
     if data_at is None:
-        return audio_frames(UNKNOWN_AUDIO_S)
-    head = _decoded(payload[data_at : data_at + _AUDIO_HEAD_CHARS])
-    return audio_frames(audio_duration_s(head, (len(payload) - data_at) * 3 // 4))
+        return _UNKNOWN_FRAMES
+    size_bytes = max(0, len(payload) - 2 - data_at) * 3 // 4
+    return audio_frames(audio_duration_s(_decoded(head[data_at:]), size_bytes))
 
 
-def _data_at(payload: str, *, bare: bool) -> int | None:
+def _head(payload: memoryview, chars: int) -> bytes:
+    """The first bytes of a JSON text, without its quotes and escapes."""
+    data = bytes(payload[1 : min(chars, len(payload) - 1)])
+    if b"\\" not in data:
+        return data
+    if len(payload) > chars:  # an escape at the end may not be whole
+        cut = data.rfind(b"\\", len(data) - _ESCAPE_CHARS)
+        data = data if cut < 0 else data[:cut]
+    try:
+        return _decode_text(b'"%b"' % data).encode()
+    except msgspec.MsgspecError:
+        return data[: data.index(b"\\")]
+
+
+def _data_at(head: bytes, *, bare: bool) -> int | None:
     """Where the base64 begins: after the head of a data URL (RFC 2397), or at once.
 
     None for any other URL, for nothing at all, and where base64 alone is not expected.
     """
-    if payload[:5].lower() == "data:":
-        comma = payload.find(",", 5, 1024)
-        return comma + 1 if comma > 0 and payload[5:comma].lower().endswith(";base64") else None
-    return 0 if bare and payload and ":" not in payload[:64] else None
+    if head[:5].lower() == b"data:":
+        comma = head.find(b",", 5, 1024)
+        return comma + 1 if comma > 0 and head[5:comma].lower().endswith(b";base64") else None
+    return 0 if bare and head and b":" not in head[:64] else None
 
 
-def _decoded(text: str) -> bytes:
+def _decoded(data: bytes) -> bytes:
     """Bytes of the beginning of base64, also URL-safe, also in lines; b"" where it is none."""
-    data = text.encode("ascii", "replace").translate(_URL_SAFE, b"\r\n")
+    data = data.translate(_URL_SAFE, b"\r\n")
     try:
         return binascii.a2b_base64(data[: len(data) // 4 * 4])
     except ValueError:
         return b""
-
-
-def _json_bytes(payloads: list[str], raw: bytes) -> int:
-    """Bytes that payloads take in the body, where / and + may be escaped, as PHP and .NET do.
-
-    Whether they are is told from a piece of the longest one: what wrote it wrote the others too.
-    """
-    total = sum(map(len, payloads))
-    if b"\\" not in raw or not total:
-        return total
-    longest = max(payloads, key=len)
-    for char, more in (("/", 1), ("+", 5)):
-        at = longest.find(char, 8)
-        piece = longest[at - 8 : at + 9]
-        if at > 0 and piece.isascii() and piece.isprintable() and piece.encode() not in raw:
-            total += more * sum(payload.count(char) for payload in payloads)
-    return total + sum(payload.count("\n") + payload.count("\r") for payload in payloads)

@@ -148,6 +148,8 @@ def test_talk_of_images_is_text(fields: dict[str, Any]) -> None:
         pytest.param(image("data:image/png;base64,%%%"), UNKNOWN, 0, id="no base64"),
         pytest.param(image("data:image/png;base64,"), UNKNOWN, 0, id="empty base64"),
         pytest.param(image("data:image/png," + "x" * 99), UNKNOWN, 0, id="data not in base64"),
+        pytest.param(image(5), UNKNOWN, 0, id="a number for a URL"),
+        pytest.param({"type": "image_url", "image_url": [5]}, UNKNOWN, 0, id="a list for a URL"),
         pytest.param(image("data:image/png"), UNKNOWN, 0, id="a data URL without data"),
         pytest.param(image("\u00e9\ud7ff"), UNKNOWN, 0, id="no URL"),
         pytest.param(image(data_url(PHOTO[:20])), UNKNOWN, 0, id="half a header"),
@@ -170,7 +172,6 @@ def test_broken_media_fail_nothing_and_weigh_what_can_be(
 @pytest.mark.parametrize(
     "messages",
     [
-        pytest.param([{"content": [image(5)]}], id="a number for a URL"),
         pytest.param([{"content": [[image("x")]]}], id="a list for a part"),
         pytest.param([5, {"content": [image("x")]}], id="a number for a message"),
         pytest.param([{"type": 7, "content": [image("x")]}], id="a number for a type"),
@@ -227,15 +228,18 @@ def test_url_safe_base64_is_read() -> None:
 
 def test_the_load_of_a_body_is_bounded() -> None:
     huge = image(data_url(PHOTO[:16] + b"\x7f\xff\xff\xff" * 2))
-    body = parsed(chat(*[huge] * 900))
+    assert parsed(chat(*[huge] * 256)).media.image_patches == 256 * 65_536
+    body = parsed(chat(*[image("")] * 20_000))
     assert body.media.image_patches == IMAGE_PATCHES_TOTAL_MAX
     speech = {"type": "audio_url", "audio_url": {"url": "https://a"}}
     assert parsed(chat(*[speech] * 20_000)).media.audio_frames == AUDIO_FRAMES_TOTAL_MAX
 
 
-def test_media_beyond_the_thousandth_weigh_what_unknown_ones_do() -> None:
-    body = parsed(chat(*[image(data_url(gif(28, 112)))] * 1002))
-    assert body.media.image_patches == 1000 * image_patches(28, 112) + 2 * UNKNOWN
+def test_media_beyond_the_256th_weigh_what_unknown_ones_do() -> None:
+    body = parsed(chat(*[image(data_url(gif(28, 112)))] * 258))
+    assert body.media.image_patches == 256 * image_patches(28, 112) + 2 * UNKNOWN
+    speech = {"type": "input_audio", "input_audio": {"data": SPOKEN}}
+    assert parsed(chat(*[speech] * 257)).media.audio_frames == 256 * FRAMES + 3000
 
 
 @pytest.mark.parametrize(

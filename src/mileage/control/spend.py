@@ -24,6 +24,7 @@ _OUTPUT_TOKENS = 4096
 _GPU_NS_PER_WORK = 50_000_000
 """GPU time of one unit of work at most, before any was seen: 20 tokens/s for a request alone."""
 _GPU_NS_PER_WORK_MIN = 1_000_000
+_ROUNDING = 1e-6
 _SEEN_MIN = 8
 _WINDOW = 128
 _SAFETY = 1.5
@@ -271,7 +272,7 @@ def _prompt_tokens(request: Request, model: _Model | None) -> tuple[int, int]:
     ratio = None if model is None else model.prompt_ratio.value()
     if ratio is None:
         return most, most
-    likely = math.ceil(ratio * expected)
+    likely = math.ceil(ratio * expected - _ROUNDING)
     # A model with a long template of its own has more than the bytes tell.
     return max(most, likely), likely
 

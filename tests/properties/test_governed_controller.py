@@ -205,7 +205,7 @@ def step(host: Host, kind: str, number: int) -> None:
     elif kind in ("grant", "deny") and host.asked:
         ask = host.asked.pop(0)
         amount = ask.amount * random.choice([1, 3]) if kind == "grant" else 0
-        host.tell(BudgetGranted(ask.account, 5, amount, renews_s=100.0))
+        host.tell(BudgetGranted(ask.account, 5, amount, renews_s=100.0, last=kind == "deny"))
     elif kind == "recall":
         host.tell(BudgetRecalled("poor/tokens/hour", 5))
     elif kind == "cancel" and host.known:

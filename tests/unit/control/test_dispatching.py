@@ -195,7 +195,7 @@ def test_a_budget_is_asked_for_and_the_request_waits_for_it() -> None:
 def test_a_spent_budget_refuses_until_the_next_window() -> None:
     c = budgeted(1000)
     arrive(c, 1, output_tokens_max=10, prompt_tokens_max=100)
-    actions = c.handle(BudgetGranted("acme/tokens/day", 7, 0, renews_s=3600.0), 0.1)
+    actions = c.handle(BudgetGranted("acme/tokens/day", 7, 0, renews_s=3600.0, last=True), 0.1)
     (refusal,) = [a for a in actions if isinstance(a, Reject)]
     assert refusal.reason == "budget_exhausted"
     assert refusal.retry_after_s == pytest.approx(3600.0)
@@ -218,13 +218,17 @@ def test_of_many_at_once_as_many_as_the_budget_holds_are_served() -> None:
                 assert action.reason == "budget_exhausted"
                 refused += 1
             elif isinstance(action, AskBudget) and granted:
-                take(c.handle(BudgetGranted(action.account, 7, 0, renews_s=3600.0), now_s))
+                take(
+                    c.handle(BudgetGranted(action.account, 7, 0, renews_s=3600.0, last=True), now_s)
+                )
 
     now_s, granted = 0.0, False
     for i in range(1, 501):
         take(arrive(c, i, output_tokens_max=20, prompt_tokens_max=400))
     granted = True
-    take(c.handle(BudgetGranted("acme/tokens/day", 7, 100 * cost, renews_s=3600.0), 0.1))
+    take(
+        c.handle(BudgetGranted("acme/tokens/day", 7, 100 * cost, renews_s=3600.0, last=False), 0.1)
+    )
     assert 0 < len(running) <= 30
     now_s = 0.2
     while running:

@@ -13,6 +13,7 @@ from mileage.control.failover import next_replica
 from mileage.control.governor import Governor
 from mileage.control.intake import Intake
 from mileage.control.replicas import Replicas, ReplicaState, Takers
+from mileage.control.spend import Spend
 from mileage.core.actions import Action, Reject, RejectReason
 from mileage.core.bounds import require_at_least
 from mileage.core.errors import MileageError
@@ -97,6 +98,10 @@ class Controller:
     def intake(self) -> Intake:
         """What the tenants use."""
         return self._dispatcher.intake
+
+    def spend_of(self, request_id: int) -> Spend | None:
+        """What a request cost that has just ended; told once, None where that is not known."""
+        return self._dispatcher.intake.take_spend(request_id)
 
     def replica_states(self) -> tuple[ReplicaState, ...]:
         """Every configured replica, in the order of the configuration."""
@@ -196,7 +201,7 @@ class Controller:
             # Perhaps an error of the client's own, answered at once: no measure of speed.
             replica.ended(flight.work, now_s)
         else:
-            prompt_tokens = request.prompt_tokens_estimate
+            prompt_tokens = round(flight.prompt_tokens)
             replica.finished(flight.work, prompt_tokens, output_tokens, flight.started_s, now_s)
             throttle.finished(flight, event, now_s)
             flight.route.answered(output_tokens)

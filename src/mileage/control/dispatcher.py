@@ -68,7 +68,7 @@ class Dispatcher:
         flight = self._flight(request, route, takers)
         refusal = self.intake.admit(flight, now_s)
         if refusal is not None:
-            self.governor.refused(refusal)
+            self.governor.refused(refusal, request.tenant, now_s)
             return (refusal,)
         ticked = self._tick(now_s) if now_s >= self.governor.due_s else _NOTHING
         flights, merges = self.flights, self.merges
@@ -106,7 +106,7 @@ class Dispatcher:
             route,
             takers,
             pool=pool,
-            work=work_of(request.prompt_tokens_estimate, output_tokens),
+            work=work_of(prompt_tokens, output_tokens),
             cost=pool.cost_of(prompt_tokens, output_tokens),
             prompt_tokens=prompt_tokens,
             flow=pool.share.flow(request.tenant, terms.priority, terms.weight),
@@ -187,7 +187,7 @@ class Dispatcher:
 
     def refuse(self, flight: Flight, refusal: Reject, now_s: float) -> Reject:
         """End a request that runs nowhere, and all that joined it, with a refusal."""
-        self.governor.refused(refusal)
+        self.governor.refused(refusal, flight.request.tenant, now_s)
         self.forget(flight, now_s)
         return refusal
 

@@ -5,19 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from mileage.control.config import ControlConfig
+import msgspec
+
+from mileage.control.config import ControlConfig, GovernorMode, LimitPolicyName
+from mileage.control.decisions import Decision, Decisions
 from mileage.control.fair_queue import FairQueue, next_held
 from mileage.control.flight import Flight
 from mileage.control.pool import Pool
 from mileage.control.replicas import Replica, Takers
 from mileage.core.actions import Reject, RejectReason, SetLimit
 
-__all__ = ["Governor"]
+__all__ = ["Governor", "GovernorState"]
 
 _MARGIN = 1.0
 """Residuals of the forecast that are added to it."""
 _RETRY_MIN_S = 0.1
 _COST_GAIN = 0.1
+
+
+class GovernorState(msgspec.Struct, frozen=True, kw_only=True):
+    """`waiting`: by replica, its part of what is held. The totals are since the start."""
+
+    mode: GovernorMode
+    policy: LimitPolicyName
+    held: int
+    held_by_tenant: dict[str, int]
+    held_total: int
+    refused_total: dict[RejectReason, int]
+    would_hold_total: int
+    would_refuse_total: int
+    waiting: dict[str, int]
+    decisions: list[Decision]
 
 
 class Governor:
@@ -27,6 +45,7 @@ class Governor:
         "_config",
         "_pools",
         "_slo",
+        "decisions",
         "due_s",
         "held",
         "held_total",
@@ -43,6 +62,7 @@ class Governor:
         self.replicas = replicas
         self._pools: dict[str, Pool] = {}
         self.held = 0
+        self.decisions = Decisions()
         self.due_s = -math.inf
         """When limits are to be decided, and what is held is to be looked at, again."""
         self.share_ratio = 1.0
@@ -131,10 +151,11 @@ class Governor:
         else:
             self.would_hold_total += 1
 
-    def refused(self, refusal: Reject) -> None:
+    def refused(self, refusal: Reject, tenant: str, now_s: float) -> None:
         """Count a refusal."""
         totals = self.refused_total
         totals[refusal.reason] = totals.get(refusal.reason, 0) + 1
+        self.decisions.refused(tenant, refusal.reason, refusal.detail, now_s)
 
     def release(self, flight: Flight, now_s: float) -> None:
         """The request is held no longer."""
@@ -267,7 +288,37 @@ class Governor:
                 if pool is not None:
                     pool.prefill_cost += _COST_GAIN * (fitted - pool.prefill_cost)
             if changed:
+                self.decisions.add(
+                    Decision(
+                        at_s=now_s,
+                        kind="failed" if throttle.failed else "limit",
+                        subject=replica.name,
+                        reason=throttle.reason,
+                        limit=throttle.limit,
+                    )
+                )
                 yield SetLimit(replica.name, throttle.limit, throttle.reason)
+
+    def state(self) -> GovernorState:
+        """What is held and what was decided, for people."""
+        held: dict[str, int] = {}
+        for pool in self._pools.values():
+            for queue in pool.queues.values():
+                for flight in queue:
+                    tenant = flight.request.tenant
+                    held[tenant] = held.get(tenant, 0) + 1
+        return GovernorState(
+            mode=self._config.mode,
+            policy=self._config.policy,
+            held=self.held,
+            held_by_tenant=held,
+            held_total=self.held_total,
+            refused_total=dict(self.refused_total),
+            would_hold_total=self.would_hold_total,
+            would_refuse_total=self.would_refuse_total,
+            waiting={r.name: self._waiting(r) for r in self.replicas if r.models},
+            decisions=self.decisions.latest(),
+        )
 
     def _waiting(self, replica: Replica) -> int:
         pool = self._pools.get(replica.models[0])

@@ -228,27 +228,34 @@ def _decisions_table(decisions: Sequence[Decision]) -> Table:
     return table
 
 
+def _id(request_id: int) -> str:
+    """As clients see it in `x-request-id`."""
+    return f"req-{request_id:x}"
+
+
 def _event_text(event: Event) -> str:
     if isinstance(event, Arrived):
         r = event.request
-        return f"arrived {r.id} {r.tenant} {r.model} {r.endpoint} {r.prompt_tokens_estimate} tokens"
+        what = f"{r.tenant} {r.model} {r.endpoint} {r.prompt_tokens_estimate} tokens"
+        return f"arrived {_id(r.id)} {what}"
     if isinstance(event, Observed):
         return f"observed {event.view.replica}"
     name = str(type(event).__struct_config__.tag)
-    subject = getattr(event, "request_id", None) or getattr(event, "replica", "")
+    request_id = getattr(event, "request_id", None)
+    subject = getattr(event, "replica", "") if request_id is None else _id(request_id)
     return f"{name} {subject}".strip()
 
 
 def _action_text(action: Action) -> str:
     if isinstance(action, Dispatch):
-        return f"{action.request_id} -> {action.replica}"
+        return f"{_id(action.request_id)} -> {action.replica}"
     if isinstance(action, Hold):
-        return f"hold {action.request_id}"
+        return f"hold {_id(action.request_id)}"
     if isinstance(action, Join):
-        return f"{action.request_id} joins {action.leader_id} ({action.kind})"
+        return f"{_id(action.request_id)} joins {_id(action.leader_id)} ({action.kind})"
     if isinstance(action, Reject):
         detail = f": {action.detail}" if action.detail else ""
-        return f"refuse {action.request_id} ({action.reason}{detail})"
+        return f"refuse {_id(action.request_id)} ({action.reason}{detail})"
     if isinstance(action, SetLimit):
         return f"limit of {action.replica}: {action.limit} ({action.reason})"
     if isinstance(action, WakeAt):

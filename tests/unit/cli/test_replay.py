@@ -164,9 +164,9 @@ def test_the_last_decisions_are_shown(tmp_path: Path) -> None:
     decisions = document("--show", "3", tmp_path)["decisions"]
     assert [d["record"]["event"]["request"]["id"] for d in decisions] == [17, 18, 19]
     output = run("--show", "2", tmp_path).output
-    assert "arrived 19 acme llama chat 100 tokens" in output
-    assert "19 -> gpu-a" in output
-    assert "17 -> gpu-a" not in output
+    assert "arrived req-13 acme llama chat 100 tokens" in output
+    assert "req-13 -> gpu-a" in output
+    assert "req-11 -> gpu-a" not in output
 
 
 def test_what_clients_send_cannot_control_the_terminal(tmp_path: Path) -> None:

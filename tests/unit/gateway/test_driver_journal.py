@@ -63,7 +63,7 @@ def driver(journal: MemoryJournal) -> Driver:
 def test_every_event_is_told_with_its_time_and_its_actions() -> None:
     journal = MemoryJournal()
     d = driver(journal)
-    events = (ReplicaUp("a", ("m",)), ReplicaDown("a", "why"))
+    events: tuple[Event, ...] = (ReplicaUp("a", ("m",)), ReplicaDown("a", "why"))
     replayed = Controller(("a",), config=ControlConfig(), random=Random(1))
     for now_s, event in enumerate(events):
         d.handle(event, float(now_s))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -11,6 +12,7 @@ __all__ = [
     "PROMPT_TOKENS",
     "Asked",
     "asked_of",
+    "embedding_of",
     "error_answer",
     "stream_events",
     "text_of",
@@ -31,6 +33,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     usage: bool = False
     tokens_max: int | None = None
     prompt: str = ""
+    inputs: tuple[Any, ...] = ()
+    """What is to be embedded."""
 
 
 def asked_of(body: bytes) -> Asked:
@@ -51,7 +55,20 @@ def asked_of(body: bytes) -> Asked:
         usage=bool(options.get("include_usage")),
         tokens_max=bound,
         prompt=_prompt(fields),
+        inputs=tuple(_inputs(fields.get("input"))),
     )
+
+
+def _inputs(value: Any) -> list[Any]:
+    """The items of an input: a text, tokens, or a list of either."""
+    if not isinstance(value, list):
+        return [] if value is None else [value]
+    return [value] if value and isinstance(value[0], int) else value
+
+
+def embedding_of(item: Any) -> list[float]:
+    """The embedding of one item, which tells it from others."""
+    return [crc32(_encode(item)) / 2**32, -0.5, 1.0]
 
 
 def _prompt(fields: dict[str, Any]) -> str:
@@ -76,9 +93,28 @@ def error_answer(status: int, message: str) -> bytes:
     return _encode({"error": {"message": message, "type": "scripted", "code": f"said_{status}"}})
 
 
-def whole_answer(path: str, model: str, words: Sequence[str]) -> bytes:
-    """The body of an answer that is not streamed."""
+def whole_answer(
+    path: str, model: str, words: Sequence[str], inputs: Sequence[Any] = ("",)
+) -> bytes:
+    """The body of an answer that is not streamed; embeddings have an item for each input."""
+    if path == "/v1/embeddings":
+        return _encode(_embeddings(model, inputs))
     return _encode(_whole(path, model, words))
+
+
+def _embeddings(model: str, inputs: Sequence[Any]) -> dict[str, Any]:
+    tokens = PROMPT_TOKENS * len(inputs)
+    data = [
+        {"object": "embedding", "index": index, "embedding": embedding_of(item)}
+        for index, item in enumerate(inputs)
+    ]
+    # Not in order: the index is what counts.
+    return {
+        "object": "list",
+        "model": model,
+        "data": data[::-1],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
 
 
 def stream_events(
@@ -95,10 +131,6 @@ def stream_events(
 
 def _whole(path: str, model: str, words: Sequence[str]) -> dict[str, Any]:
     text, tokens = "".join(words), len(words)
-    if path == "/v1/embeddings":
-        usage = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS}
-        entry = {"object": "embedding", "index": 0, "embedding": [0.25, -0.5, 1.0]}
-        return {"object": "list", "model": model, "data": [entry], "usage": usage}
     if path == "/v1/messages":
         content = [{"type": "text", "text": text}]
         return {**_message(model, tokens), "content": content, "stop_reason": "end_turn"}

@@ -124,9 +124,10 @@ class Connection(asyncio.Protocol):
         if behaviour.hold_at == 0:
             await self._engine.wait_released()
         asked = asked_of(request.body)
-        if behaviour.status != 200:
-            body = error_answer(behaviour.status, behaviour.message)
-            head = _head(behaviour.status, "application/json", len(body), behaviour.headers)
+        if behaviour.status != 200 or behaviour.bad_input in asked.inputs:
+            status = 400 if behaviour.status == 200 else behaviour.status
+            body = error_answer(status, behaviour.message)
+            head = _head(status, "application/json", len(body), behaviour.headers)
             self._write(head + body)
         else:
             answer = self._stream if asked.stream else self._whole
@@ -140,7 +141,7 @@ class Connection(asyncio.Protocol):
     async def _whole(self, path: str, asked: Asked, behaviour: Behaviour) -> bool:
         words = _words(asked, behaviour)
         await asyncio.sleep(behaviour.token_s * len(words))
-        body = whole_answer(path, asked.model, words)
+        body = whole_answer(path, asked.model, words, asked.inputs)
         length = len(body) if behaviour.framing == "length" else None
         head = _head(200, "application/json", length, behaviour.headers)
         if behaviour.fault_at is not None:

@@ -27,6 +27,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     """Between a stream's last event and the end of the answer."""
     status: int = 200
     message: str = "as the test said"
+    bad_input: str | None = None
+    """What cannot be embedded: a call with it among its inputs is answered 400."""
     headers: tuple[str, ...] = ()
     fault: Fault | None = None
     fault_at: int | None = None

@@ -16,6 +16,7 @@ __all__ = ["ANSWER_BYTES_MAX", "Batch", "Part", "input_items"]
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """Of a batch's answer, which has to be whole to be taken apart."""
 
+_LIST, _TEXT = b'["'
 _ABSENT = Raw()
 _NOT_READABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _fields = msgspec.json.Decoder(dict[str, Raw])
@@ -45,11 +46,11 @@ class Part(msgspec.Struct, frozen=True):
 
 def input_items(value: Raw) -> list[Raw]:
     """The items of an `input`: a text, a list of texts, of tokens, or of lists of tokens."""
-    if bytes(value[:1]) != b"[":
+    if memoryview(value)[0] != _LIST:
         return [value]
     items = _list.decode(value)
     # The numbers of a flat list are the tokens of one item.
-    return items if items and bytes(items[0][:1]) in (b'"', b"[") else [value]
+    return items if items and memoryview(items[0])[0] in (_LIST, _TEXT) else [value]
 
 
 class Batch:

@@ -19,6 +19,7 @@ __all__ = ["Throttle", "make_throttle"]
 
 _AHEAD_RATIO = 1 / 16
 """Requests that may wait in a full engine, per slot of it."""
+_BEGIN = 32
 _STEPS_MIN = 200.0
 _LOAD_GAIN = 0.1
 _COST_MIN, _COST_MAX = 0.005, 2.0
@@ -335,7 +336,15 @@ class Throttle:
 
 
 def make_throttle(config: ControlConfig) -> Throttle:
-    """A replica's throttle as configured. It begins with the highest limit: what the engine takes
-    by itself is the engine's to say, and a governor that starts must not slow it down."""
-    limit = config.governor.limit_max
-    return Throttle(make_limit(config.governor, limit=limit), limit)
+    """A replica's throttle as configured.
+
+    It begins with the highest limit: what an engine takes by itself is the engine's to say. Only
+    where the model has a target for the latency between tokens to keep does it begin low, and finds
+    its way up: of a first burst that was let in whole every request would miss it.
+    """
+    governor, slo = config.governor, config.slo
+    limit = governor.limit_max
+    targets = [slo.itl_s, *(each.itl_s for each in slo.models.values())]
+    if governor.policy == "model" and any(target is not None for target in targets):
+        limit = max(governor.limit_min, min(limit, _BEGIN))
+    return Throttle(make_limit(governor, limit=limit), limit)

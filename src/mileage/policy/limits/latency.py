@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mileage.costmodel.step_time import StepTimeFit
@@ -38,24 +39,55 @@ class LatencyModel:
     depends on how many requests run, so it is added to the step time and does not scale it.
     """
 
-    __slots__ = ("_recent", "fit")
+    __slots__ = (
+        "_context_tokens",
+        "_recent",
+        "fit",
+        "prefill_tokens_ratio",
+        "prompt_tokens",
+        "running_seen",
+    )
 
     def __init__(self) -> None:
         self.fit = StepTimeFit()
         self._recent: deque[_Recent] = deque(maxlen=_RECENT)
+        self._context_tokens = 0.0
+        self.running_seen = 0.0
+        """The most requests at once that the latest ones have met; 0 without any."""
+        self.prompt_tokens = 0.0
+        """Mean prompt of the latest requests."""
+        self.prefill_tokens_ratio = 0.0
+        """Tokens prefilled in each step, per running request."""
 
-    def learn(self, sample: RequestSample, now_s: float) -> None:
-        """Take in one request; figures that cannot be are left out."""
+    @property
+    def recent(self) -> int:
+        """Requests that the mix is taken from."""
+        return len(self._recent)
+
+    def learn(self, samples: Sequence[RequestSample], now_s: float) -> None:
+        """Take in what has ended by `now_s`, and let go of what ended long ago."""
+        for sample in samples:
+            self._learn(sample, now_s)
+        recent = self._recent
+        while recent and recent[0].now_s < now_s - _RECENT_S:
+            recent.popleft()
+        running = sum(r.running for r in recent) or 1.0
+        self._context_tokens = sum(r.kv_tokens for r in recent) / running
+        self.prefill_tokens_ratio = sum(r.prefill_tokens for r in recent) / running
+        self.prompt_tokens = sum(r.prompt_tokens for r in recent) / max(1, len(recent))
+        self.running_seen = max((r.running for r in recent), default=0.0)
+
+    def _learn(self, sample: RequestSample, now_s: float) -> None:
+        """Figures that cannot be are left out."""
         running = positive(sample.running_mean)
         if running is None:
             return
         kv_tokens = count_of(sample.kv_tokens_mean)
         prefill_tokens = count_of(sample.prefill_tokens_per_step)
-        step_s = positive(sample.step_s)
+        prompt_tokens = count_of(sample.prompt_tokens)
+        step_s, itl_p99_s = positive(sample.step_s), positive(sample.itl_p99_s)
         if step_s is not None:
             self.fit.learn(running, kv_tokens, prefill_tokens, step_s)
-        prompt_tokens = count_of(sample.prompt_tokens)
-        itl_p99_s = positive(sample.itl_p99_s)
         stay_s = count_of(sample.service_ttft_s) + (step_s or 0.0) * count_of(sample.output_tokens)
         self._recent.append(
             _Recent(
@@ -63,45 +95,15 @@ class LatencyModel:
             )
         )
 
-    def forget_old(self, now_s: float) -> None:
-        """Drop the mix and the stalls of long ago."""
-        while self._recent and self._recent[0].now_s < now_s - _RECENT_S:
-            self._recent.popleft()
-
-    @property
-    def recent(self) -> int:
-        """Requests that the mix is taken from."""
-        return len(self._recent)
-
-    @property
-    def running_seen(self) -> float:
-        """The most requests at once that the latest ones have met."""
-        return max((r.running for r in self._recent), default=0.0)
-
-    @property
-    def prompt_tokens(self) -> float:
-        """Mean prompt of the latest requests; 0 without any."""
-        return sum(r.prompt_tokens for r in self._recent) / max(1, len(self._recent))
-
-    @property
-    def prefill_tokens_ratio(self) -> float:
-        """Tokens prefilled in each step, per running request."""
-        return self._per_running(sum(r.prefill_tokens for r in self._recent))
-
     def step_s(self, running: float, prefill_tokens: float | None = None) -> float:
         """Time of a step with as many requests of the present mix; inf until there is a fit.
 
         `prefill_tokens` None: the mean that goes with them.
         """
-        kv_tokens = running * self._per_running(sum(r.kv_tokens for r in self._recent))
         if prefill_tokens is None:
             prefill_tokens = running * self.prefill_tokens_ratio
-        step_s = self.fit.predict(running, kv_tokens, prefill_tokens)
+        step_s = self.fit.predict(running, running * self._context_tokens, prefill_tokens)
         return math.inf if step_s is None else step_s
-
-    def _per_running(self, total: float) -> float:
-        running = sum(r.running for r in self._recent)
-        return total / running if running > 0.0 else 0.0
 
     def stalls(self, since_s: float) -> list[float]:
         """Stalls in seconds, ascending, of requests that began no earlier."""

@@ -98,10 +98,8 @@ class ModelLimit:
         config = self._config
         limit = self._limit = self._bounds.clamp(self._limit, signals)
         self._peak = max(self._peak, signals.in_flight_peak)
-        for sample in signals.samples:
-            self._latency.learn(sample, now_s)
+        self._latency.learn(signals.samples, now_s)
         self._gradient.learn(signals.samples, limit)
-        self._latency.forget_old(now_s)
         view = fresh(signals.view, now_s, config.view_max_age_s)
         self._memory.observe(view, signals.in_flight)
         if now_s < self._due_s:

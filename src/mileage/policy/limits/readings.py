@@ -8,6 +8,8 @@ from mileage.core.replica import ReplicaView
 
 __all__ = ["count_of", "fresh", "positive", "ratio_of"]
 
+_MOST = 1e12
+
 
 def fresh(view: ReplicaView | None, now_s: float, age_max_s: float) -> ReplicaView | None:
     """The view if it is at most `age_max_s` old, else None."""
@@ -27,10 +29,10 @@ def ratio_of(value: float | None) -> float | None:
 
 
 def positive(value: float | None) -> float | None:
-    """The value if it is finite and above 0, else None."""
-    return value if value is not None and 0.0 < value < math.inf else None
+    """The value if it is above 0 and of this world, so that sums of squares are; else None."""
+    return value if value is not None and 1.0 / _MOST < value < _MOST else None
 
 
 def count_of(value: float | None) -> float:
-    """The value if it is finite and at least 0, else 0: for our own counts."""
-    return value if value is not None and 0.0 <= value < math.inf else 0.0
+    """The value if it is at least 0 and of this world, else 0: for our own counts."""
+    return value if value is not None and 0.0 <= value < _MOST else 0.0

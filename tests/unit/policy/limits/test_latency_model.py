@@ -34,9 +34,8 @@ def model() -> LatencyModel:
     """Knows the engine; of late, every running request came with half a token of prefill a step."""
     found, random = LatencyModel(), Random(1)
     for _ in range(200):
-        found.learn(seen(random.uniform(1, 100), random.uniform(0, 200)), 0.0)
-    for running in range(1, 65):
-        found.learn(seen(running, 0.5 * running), 10.0)
+        found.learn([seen(random.uniform(1, 100), random.uniform(0, 200))], 0.0)
+    found.learn([seen(running, 0.5 * running) for running in range(1, 65)], 10.0)
     return found
 
 
@@ -98,7 +97,7 @@ def test_prefill_for_a_rate_equals_its_closed_form(model: LatencyModel) -> None:
 
 
 def test_the_mix_of_long_ago_is_forgotten_and_the_fit_is_not(model: LatencyModel) -> None:
-    model.forget_old(3600.0)
+    model.learn([], 3600.0)
     assert (model.recent, model.running_seen, model.prompt_tokens) == (0, 0.0, 0.0)
     assert model.stalls(-math.inf) == []
     assert model.step_s(40, 20.0) == pytest.approx(step_s(40, 20), rel=0.01)
@@ -107,5 +106,5 @@ def test_the_mix_of_long_ago_is_forgotten_and_the_fit_is_not(model: LatencyModel
 @pytest.mark.parametrize("running", [0.0, -1.0, math.nan, math.inf])
 def test_a_request_that_ran_beside_an_impossible_number_is_left_out(running: float) -> None:
     model = LatencyModel()
-    model.learn(sample_of(running), 0.0)
+    model.learn([sample_of(running)], 0.0)
     assert (model.recent, model.fit.samples) == (0, 0)

@@ -18,71 +18,12 @@ import pytest
 from tests.support.certificate import write_certificate
 from tests.support.engine import ScriptedEngine
 from tests.support.engine_script import Behaviour
-from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.gateway import run_mileage, wait_until
 from tests.support.raw_http import RawClient, get
+from tests.support.reload_site import ReloadSite
 
 BODY: dict[str, Any] = {"model": "toy", "messages": [{"role": "user", "content": "hello"}]}
 SECRET = "TOPSECRET-value-of-some-length"
-
-
-class Site:
-    """A gateway whose file a test writes anew; it does not watch it unless told so."""
-
-    def __init__(self, directory: Path, engine: ScriptedEngine, *arguments: str) -> None:
-        self.engine = engine
-        self.path = directory / "mileage.toml"
-        self.engines = (
-            f'[[engines]]\nkind = "vllm"\nname = "a"\nurl = "{engine.url}"\n'
-            "health_interval_s = 0.2\nscrape_interval_s = 0.2\n"
-        )
-        self.gateway = Gateway(directory, *(arguments or ("--no-watch",)), config=self.text(""))
-
-    def text(self, sections: str) -> str:
-        return f"{sections}\n{self.engines}"
-
-    def write(self, sections: str) -> None:
-        """Put another file in its place, as editors do."""
-        draft = self.path.with_suffix(".new")
-        draft.write_text(self.text(sections))
-        draft.replace(self.path)
-
-    def post(self, path: str = "/api/v1/config/reload", **headers: str) -> httpx.Response:
-        token = Path(self.gateway.listening.admin_token_file or "").read_text().strip()
-        fields = {"authorization": f"Bearer {token}", **headers}
-        return httpx.post(f"{self.gateway.listening.admin_url}{path}", headers=fields, timeout=20)
-
-    def reload(self, sections: str) -> dict[str, Any]:
-        """Write the file and ask the admin plane."""
-        self.write(sections)
-        answer = self.post()
-        assert answer.status_code == 200, answer.text
-        document: dict[str, Any] = answer.json()
-        return document
-
-    def refused(self, sections: str) -> str:
-        """Write the file, ask the admin plane, and be refused with this message."""
-        self.write(sections)
-        answer = self.post()
-        assert answer.status_code == 422, answer.text
-        error = answer.json()["error"]
-        assert error["code"] == "invalid_config"
-        return str(error["message"])
-
-    def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = self.gateway.admin("/api/v1/status")["config"]
-        return status
-
-    def metric(self, name: str) -> float:
-        text = httpx.get(f"{self.gateway.listening.admin_url}/metrics").text
-        (value,) = [line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")]
-        return float(value)
-
-    def chat(self, key: str = "none", **fields: Any) -> httpx.Response:
-        headers = {"authorization": f"Bearer {key}"}
-        body = {**BODY, **fields}
-        return httpx.post(
-            f"{self.gateway.url}/chat/completions", json=body, headers=headers, timeout=20
-        )
 
 
 @pytest.fixture
@@ -92,19 +33,19 @@ def engine() -> Iterator[ScriptedEngine]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, engine: ScriptedEngine) -> Iterator[Site]:
-    made = Site(tmp_path, engine)
+def site(tmp_path: Path, engine: ScriptedEngine) -> Iterator[ReloadSite]:
+    made = ReloadSite(tmp_path, engine)
     with made.gateway:
         yield made
 
 
-def new_key(site: Site, tenant: str) -> tuple[str, str]:
+def new_key(site: ReloadSite, tenant: str) -> tuple[str, str]:
     made = run_mileage("keys", "create", tenant, "--json", state=site.gateway.state)
     document = json.loads(made.stdout)
     return document["key"], document["key_hash"]
 
 
-def test_an_admin_call_applies_what_is_hot_and_names_the_rest(site: Site) -> None:
+def test_an_admin_call_applies_what_is_hot_and_names_the_rest(site: ReloadSite) -> None:
     assert site.status()["version"] == 1
     answer = site.reload(
         '[aliases]\ngpt-4o = "toy"\n[server]\nworkers = 2\nidle_timeout_s = 9\n'
@@ -129,7 +70,7 @@ def test_an_admin_call_applies_what_is_hot_and_names_the_rest(site: Site) -> Non
     assert site.metric("mileage_config_version") == 2
 
 
-def test_what_is_not_new_makes_no_new_version(site: Site) -> None:
+def test_what_is_not_new_makes_no_new_version(site: ReloadSite) -> None:
     assert site.reload("")["version"] == 1
     assert site.reload("# a comment")["changed"] == []
     assert site.reload("[server]\nworkers = 2")["version"] == 1
@@ -139,7 +80,7 @@ def test_what_is_not_new_makes_no_new_version(site: Site) -> None:
     assert site.status()["reloads_total"] == 5
 
 
-def test_a_signal_reloads(site: Site) -> None:
+def test_a_signal_reloads(site: ReloadSite) -> None:
     site.write('[aliases]\ngpt-4o = "toy"')
     site.gateway.signal(signal.SIGHUP)
     wait_until(lambda: site.status()["version"] == 2, "SIGHUP reloads")
@@ -153,7 +94,7 @@ def test_a_signal_reloads(site: Site) -> None:
 def test_a_written_file_is_reloaded_once_it_is_whole(
     tmp_path: Path, engine: ScriptedEngine
 ) -> None:
-    site = Site(tmp_path, engine, "--log-level", "warning")
+    site = ReloadSite(tmp_path, engine, "--log-level", "warning")
     with site.gateway:
         site.write('[aliases]\ngpt-4o = "toy"')
         wait_until(lambda: site.status()["version"] == 2, "the file is seen")
@@ -199,7 +140,9 @@ def test_a_written_file_is_reloaded_once_it_is_whole(
         ),
     ],
 )
-def test_a_broken_file_changes_nothing_and_is_told(site: Site, sections: str, message: str) -> None:
+def test_a_broken_file_changes_nothing_and_is_told(
+    site: ReloadSite, sections: str, message: str
+) -> None:
     site.reload('[aliases]\ngpt-4o = "toy"')
     told = site.refused(f"{sections}\n[aliases]\nother = 'toy'" if "\n" in sections else sections)
     assert told.startswith(f"{site.path}{message}")
@@ -221,7 +164,7 @@ def test_a_broken_file_changes_nothing_and_is_told(site: Site, sections: str, me
     assert site.metric("mileage_config_last_reload_ok") == 1
 
 
-def test_the_command_prints_what_came_of_it(site: Site) -> None:
+def test_the_command_prints_what_came_of_it(site: ReloadSite) -> None:
     arguments = ("reload", "--admin", site.gateway.listening.admin_url or "")
     state = site.gateway.state
     site.write("[slo]\nttft_s = 3\n[server]\nworkers = 2")
@@ -242,14 +185,14 @@ def test_the_command_prints_what_came_of_it(site: Site) -> None:
     assert "127.0.0.1:1" in nobody.stderr
 
 
-def test_only_those_who_may_can_reload(site: Site) -> None:
+def test_only_those_who_may_can_reload(site: ReloadSite) -> None:
     assert site.post(authorization="Bearer wrong").status_code == 401
     url = f"{site.gateway.listening.admin_url}/api/v1/config/reload"
     assert httpx.post(url).status_code == 401
     assert site.gateway.admin("/api/v1/status")["config"]["reloads_total"] == 0
 
 
-def test_a_key_that_is_revoked_opens_no_more_and_its_streams_are_finished(site: Site) -> None:
+def test_a_key_that_is_revoked_opens_no_more_and_its_streams_are_finished(site: ReloadSite) -> None:
     old, old_hash = new_key(site, "team")
     new, new_hash = new_key(site, "team")
     site.reload(f'[tenants.team]\nkey_hashes = ["{old_hash}", "{new_hash}"]')
@@ -279,7 +222,7 @@ def test_a_key_that_is_revoked_opens_no_more_and_its_streams_are_finished(site: 
     assert site.chat().status_code == 200, "without tenants no key is needed"
 
 
-def test_limits_of_the_server_hold_for_what_begins_later(site: Site) -> None:
+def test_limits_of_the_server_hold_for_what_begins_later(site: ReloadSite) -> None:
     with RawClient(site.gateway.port) as kept:
         assert kept.ask(get("/healthz")).status == 200
         site.reload(
@@ -294,7 +237,7 @@ def test_limits_of_the_server_hold_for_what_begins_later(site: Site) -> None:
         assert kept.ask(get("/healthz", "A: 1", "B: 2")).status == 431
 
 
-def test_reloads_at_once_are_done_one_after_the_other(site: Site) -> None:
+def test_reloads_at_once_are_done_one_after_the_other(site: ReloadSite) -> None:
     site.write("[slo]\nttft_s = 3")
     answers: list[Any] = []
     threads = [threading.Thread(target=lambda: answers.append(site.post())) for _ in range(8)]
@@ -310,7 +253,7 @@ def test_reloads_at_once_are_done_one_after_the_other(site: Site) -> None:
 def test_all_workers_are_told_and_later_ones_begin_with_it(
     tmp_path: Path, engine: ScriptedEngine
 ) -> None:
-    site = Site(tmp_path, engine, "--no-watch", "--workers", "3")
+    site = ReloadSite(tmp_path, engine, "--no-watch", "--workers", "3")
     with site.gateway:
         workers = site.gateway.workers()
         answer = site.reload('[aliases]\ngpt-4o = "toy"')
@@ -346,7 +289,7 @@ def test_a_renewed_certificate_is_used_for_new_connections(
     new.mkdir()
     certificate, key = write_certificate(old)
     renewed = write_certificate(new)
-    site = Site(
+    site = ReloadSite(
         tmp_path, engine, *("--no-watch", "--tls-cert", str(certificate), "--tls-key", str(key))
     )
 
@@ -374,7 +317,7 @@ def test_a_renewed_certificate_is_used_for_new_connections(
         assert site.reload("")["version"] == 2
 
 
-def test_engines_come_and_go_and_what_they_run_is_finished(site: Site) -> None:
+def test_engines_come_and_go_and_what_they_run_is_finished(site: ReloadSite) -> None:
     with ScriptedEngine(models=("toy", "other")) as second:
         more = f'[[engines]]\nkind = "vllm"\nname = "b"\nurl = "{second.url}"\n'
         own = site.engines

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from mileage import __version__
+from mileage.gateway.admin.config_metrics import config_families
 from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.processes import ProcessSample, Role
-from mileage.gateway.admin.reload import ConfigStatus
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge
 
@@ -89,27 +89,6 @@ class AdminMetrics:
         self.ledger_damaged = Counter(
             "mileage_ledger_damaged_places_total", "Places of the request log that are unreadable."
         )
-        self.config_version = Gauge(
-            "mileage_config_version", "Version of the configuration in force; 1 at the start."
-        )
-        self.config_reloads = Counter(
-            "mileage_config_reloads_total", "Reloads of the configuration that were done."
-        )
-        self.config_failures = Counter(
-            "mileage_config_reload_failures_total",
-            "Reloads that were refused: the configuration was not in order.",
-        )
-        self.config_ok = Gauge(
-            "mileage_config_last_reload_ok", "0 where the last reload was refused, else 1."
-        )
-        self.config_read = Gauge(
-            "mileage_config_last_success_timestamp_seconds",
-            "When the configuration in force was last found to be what is written, since 1970.",
-        )
-        self.config_restart = Gauge(
-            "mileage_config_restart_needed",
-            "Keys that are written otherwise than they are in force: they need a restart.",
-        )
         self.rss = Gauge(
             "mileage_process_resident_memory_bytes", "Memory of the processes.", ("role",)
         )
@@ -139,9 +118,12 @@ def families(fleet: Fleet, plane: PlaneFigures, now_s: float) -> list[FamilySnap
     _set_health(metrics, fleet.replica_health())
     _set_views(metrics, fleet, now_s)
     _set_ledger(metrics, fleet.ledger_status())
-    _set_config(metrics, fleet.config_status())
     own = [family.snapshot() for family in metrics.all()]
-    return [*fleet.families(), *(family for family in own if family.numbers)]
+    return [
+        *fleet.families(),
+        *(family for family in own if family.numbers),
+        *config_families(fleet.config_status()),
+    ]
 
 
 def _set_processes(metrics: AdminMetrics, plane: PlaneFigures) -> None:
@@ -197,14 +179,3 @@ def _set_ledger(metrics: AdminMetrics, ledger: LedgerStatus | None) -> None:
     ):
         if total is not None:
             counter.add((), total)
-
-
-def _set_config(metrics: AdminMetrics, config: ConfigStatus | None) -> None:
-    if config is None:
-        return
-    metrics.config_version.set(config.version)
-    metrics.config_reloads.add((), config.reloads_total)
-    metrics.config_failures.add((), config.failures_total)
-    metrics.config_ok.set(int(config.error is None))
-    metrics.config_read.set(config.read_utc_s)
-    metrics.config_restart.set(len(config.restart_needed))

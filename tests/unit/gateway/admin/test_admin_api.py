@@ -8,7 +8,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from mileage import __version__
+from mileage.core.errors import ConfigError, MileageError
 from mileage.gateway.admin.fleet import LedgerStatus
+from mileage.gateway.admin.reload import Reloaded
 from tests.support.admin_plane import UTC_OFFSET_S, AdminPlane
 from tests.support.synthetic_fleet import SyntheticFleet
 
@@ -189,3 +191,56 @@ def test_points_keep_their_times_when_the_clocks_drift_a_little() -> None:
         times = plane.call("/api/v1/series?window_s=1").json()["times_utc_s"]
         seen.append(times[0] - UTC_OFFSET_S - plane.now_s)
     assert seen == [0, 0, 0, 0, 3600, 3600]
+
+
+RELOADED = Reloaded(
+    version=3,
+    changed=["slo.ttft_s", "server.port"],
+    restart_needed=["server.port"],
+    applied_by=[1],
+    unconfirmed=[2],
+)
+
+
+def test_a_reload_tells_what_came_of_it() -> None:
+    plane = AdminPlane()
+    plane.fleet.reloads.append(RELOADED)
+    answer = plane.call("/api/v1/config/reload", method="POST")
+    assert answer.status == 200
+    assert answer.json() == msgspec.to_builtins(RELOADED)
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code", "param"),
+    [
+        pytest.param(
+            ConfigError("slo.ttft_s", 0, "more", place="m.toml:3"),
+            422,
+            "invalid_config",
+            "slo.ttft_s",
+            id="not in order",
+        ),
+        pytest.param(MileageError("it is starting"), 503, "not_now", None, id="not now"),
+    ],
+)
+def test_a_reload_that_is_refused_says_why(
+    failure: MileageError, status: int, code: str, param: str | None
+) -> None:
+    plane = AdminPlane()
+    plane.fleet.reloads.append(failure)
+    answer = plane.call("/api/v1/config/reload", method="POST")
+    error = answer.json()["error"]
+    assert (answer.status, error["code"], error["param"]) == (status, code, param)
+    assert error["message"] == str(failure)
+
+
+def test_only_a_page_of_this_server_reloads_with_a_cookie() -> None:
+    plane = AdminPlane()
+    headers = {"cookie": plane.cookie(), "origin": "http://evil.example"}
+    path = "/api/v1/config/reload"
+    assert plane.call(path, method="POST", headers=headers, token=None).status == 403
+    assert plane.call(path, method="POST", token=None).status == 401
+    assert plane.call(path).status == 405
+    plane.fleet.reloads.append(RELOADED)
+    headers["origin"] = "http://localhost:8081"
+    assert plane.call(path, method="POST", headers=headers, token=None).status == 200

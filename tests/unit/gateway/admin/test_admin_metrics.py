@@ -10,6 +10,7 @@ from mileage.gateway.admin import exposition, rates
 from mileage.gateway.admin.fleet import LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.metrics import AdminMetrics, PlaneFigures, families
 from mileage.gateway.admin.processes import ProcessSample
+from mileage.gateway.admin.reload import ConfigStatus
 from mileage.gateway.metrics import GatewayMetrics
 from tests.support.synthetic_fleet import SyntheticFleet
 
@@ -123,3 +124,27 @@ def test_more_replicas_than_a_family_holds_are_still_one_valid_scrape() -> None:
     text = exposition.render(families(fleet, PLANE, 100.0)).decode()
     parsed = {each.name: each for each in text_string_to_metric_families(text)}
     assert len(parsed["mileage_replica_up"].samples) == 1_001
+
+
+def test_a_refused_reload_and_what_waits_for_a_restart_are_seen() -> None:
+    fleet = empty_fleet()
+    fleet.config = ConfigStatus(
+        version=4,
+        since_utc_s=10.0,
+        read_utc_s=20.0,
+        error="m.toml:3: slo.ttft_s",
+        restart_needed=["server.port", "admin.port"],
+        reloads_total=5,
+        failures_total=2,
+    )
+    found = {name: value for name, value in numbers(fleet).items() if "_config_" in name}
+    assert found == {
+        "mileage_config_version": {(): 4},
+        "mileage_config_reloads_total": {(): 5},
+        "mileage_config_reload_failures_total": {(): 2},
+        "mileage_config_last_reload_ok": {(): 0},
+        "mileage_config_last_success_timestamp_seconds": {(): 20.0},
+        "mileage_config_restart_needed": {(): 2},
+    }
+    fleet.config = None
+    assert not any("_config_" in name for name in numbers(fleet))

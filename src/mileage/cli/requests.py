@@ -170,6 +170,10 @@ def _requests_table(timelines: list[RequestTimeline]) -> Table:
         table.add_column(name)
     for name in ("status", "prompt", "output", "TTFT ms", "ITL p99 ms", "total s"):
         table.add_column(name, justify="right")
+    charged = any(t.gpu_ns is not None for t in timelines)
+    if charged:
+        for name in ("GPU ms", "USD"):
+            table.add_column(name, justify="right")
     table.add_column("replica")
     table.add_column("reason")
     for t in timelines:
@@ -186,10 +190,10 @@ def _requests_table(timelines: list[RequestTimeline]) -> Table:
             _number(t.first_token_s, 1000, ".1f"),
             _number(t.itl_p99_s, 1000, ".1f"),
             _number(t.finished_s, 1, ".3f"),
-            t.replica or "",
-            t.reason or "",
         )
-        table.add_row(*map(safe_text, cells))
+        charge = (_number(t.gpu_ns, 1e-6, ".1f"), _number(t.cost_nano_usd, 1e-9, ".6f"))
+        ending = (t.replica or "", t.reason or "")
+        table.add_row(*map(safe_text, (*cells, *(charge if charged else ()), *ending)))
     return table
 
 

@@ -58,3 +58,8 @@ class RequestTimeline(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_
     merged_members: int | None = None
     """Requests that shared the generation, or the call to the engine, when this one ended, itself
     included. None: no other did."""
+    gpu_ns: int | None = None
+    """GPU-nanoseconds of its replica that were its share; of all requests they sum to the time in
+    which GPUs were busy. None: it never ran, or another one's record has them."""
+    cost_nano_usd: int | None = None
+    """What its tenant was charged: by its tokens or its GPU time. None: there is no price."""

@@ -9,6 +9,7 @@ import msgspec
 
 from mileage.core.errors import TraceError
 from mileage.storage.record import (
+    CHARGED,
     DETAILED,
     DROPPED,
     FINISH,
@@ -20,6 +21,7 @@ from mileage.storage.record import (
     DetailedRow,
     IntentRow,
     decode_brief,
+    decode_charged,
     decode_detailed,
     decode_dropped,
     decode_footer,
@@ -97,6 +99,8 @@ class LogDecoder:
                             intents(decode_intent(payload))
                         elif kind == FINISH:
                             brief(decode_brief(payload))
+                        elif kind == CHARGED:
+                            detailed(decode_charged(payload))
                         elif kind == DETAILED:
                             detailed(decode_detailed(payload))
                         else:

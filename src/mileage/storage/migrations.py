@@ -63,6 +63,13 @@ MIGRATIONS: Final = (
             "ALTER TABLE requests ADD COLUMN merged_members INTEGER",
         ),
     ),
+    Migration(
+        3,
+        (
+            "ALTER TABLE requests ADD COLUMN gpu_ns INTEGER",
+            "ALTER TABLE requests ADD COLUMN cost_nano_usd INTEGER",
+        ),
+    ),
 )
 
 

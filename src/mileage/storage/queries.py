@@ -15,7 +15,7 @@ from mileage.storage.migrations import MIGRATIONS, schema_version
 from mileage.storage.record import FINISH_FIELDS
 from mileage.storage.sqlite import DATABASE_NAME, ledger_errors
 
-__all__ = ["LedgerReader", "OutcomeCount", "RequestFilter"]
+__all__ = ["LedgerReader", "OutcomeCount", "RequestFilter", "Spent"]
 
 _FIELDS: Final = ", ".join(FINISH_FIELDS)
 _TOKEN_TIMES: Final = FINISH_FIELDS.index("token_times")
@@ -34,8 +34,12 @@ _NUMBERS: Final = (
     "itl_mean_s",
     "itl_p99_s",
     "itl_max_s",
+    "gpu_ns",
+    "cost_nano_usd",
 )
 _PROBLEMS_MAX: Final = 20
+_WORKER_MASK: Final = 63
+"""Bits of a request's id that are the number of its worker."""
 
 _decode_times: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 
@@ -71,6 +75,15 @@ class OutcomeCount(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     prompt_tokens: int | None
     output_tokens: int | None
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests cost together, as far as it is on record."""
+
+    tokens: int
+    """As engines counted them; where one did not, those that were seen on the stream."""
+    gpu_ns: int
+    cost_nano_usd: int
 
 
 class LedgerReader:
@@ -132,6 +145,33 @@ class LedgerReader:
             )
             for tenant, outcome, requests, prompt_tokens, output_tokens in rows
         ]
+
+    def spent(
+        self,
+        tenant: str,
+        *,
+        since_utc_ns: int,
+        before_utc_ns: int | None = None,
+        worker: int | None = None,
+    ) -> Spent:
+        """What the tenant's requests cost that arrived in this time, or those of one worker."""
+        output = "coalesce(output_tokens, output_tokens_counted, 0)"
+        tokens = f"CASE WHEN merged_into IS NULL THEN coalesce(prompt_tokens, 0) + {output} END"
+        conditions = {
+            "tenant = ?": tenant,
+            "arrived_at_utc_ns >= ?": since_utc_ns,
+            "arrived_at_utc_ns < ?": before_utc_ns,
+            f"id & {_WORKER_MASK} = ?": worker,
+        }
+        given = {sql: value for sql, value in conditions.items() if value is not None}
+        sql = (
+            f"SELECT sum({tokens}), sum(gpu_ns), sum(cost_nano_usd) FROM requests "  # noqa: S608
+            f"WHERE {' AND '.join(given)}"
+        )
+        with ledger_errors(self.path):
+            sums = self._connection.execute(sql, list(given.values())).fetchone()
+        tokens_sum, gpu_ns, cost_nano_usd = (int(value or 0) for value in sums)
+        return Spent(tokens=tokens_sum, gpu_ns=gpu_ns, cost_nano_usd=cost_nano_usd)
 
     def verify(self) -> list[str]:
         """What is wrong with the database, as sentences for people; empty if nothing is.

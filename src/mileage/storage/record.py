@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 from zlib import crc32
 
 import msgspec
@@ -20,6 +20,7 @@ from mileage.core.timeline import Outcome, RequestTimeline
 
 __all__ = [
     "BRIEF_FIELDS",
+    "CHARGED",
     "DETAILED",
     "DROPPED",
     "FINISH",
@@ -33,6 +34,7 @@ __all__ = [
     "IntentRow",
     "RecordEncoder",
     "decode_brief",
+    "decode_charged",
     "decode_detailed",
     "decode_dropped",
     "decode_footer",
@@ -57,6 +59,9 @@ DROPPED: Final = 4
 """Requests whose end could not be written; their intents will see no other end."""
 FOOTER: Final = 5
 """The writer has closed the segment."""
+CHARGED: Final = 6
+"""The end of a request without a stream's details: the first BRIEF_FIELDS fields, then those from
+`gpu_ns` on."""
 
 FINISH_FIELDS: Final = (
     "id",
@@ -86,10 +91,13 @@ FINISH_FIELDS: Final = (
     "trace_id",
     "merged_into",
     "merged_members",
+    "gpu_ns",
+    "cost_nano_usd",
 )
 """The fields of RequestTimeline in their order there. The format: it changes with its version."""
 BRIEF_FIELDS: Final = FINISH_FIELDS.index("reasoning_tokens")
 _TOKEN_TIMES: Final = FINISH_FIELDS.index("token_times")
+_CHARGE: Final = FINISH_FIELDS.index("gpu_ns")
 
 IntentRow: TypeAlias = tuple[int, str, str, Endpoint, bool, int]
 """id, tenant, model, endpoint, stream, arrived_at_utc_ns."""
@@ -141,25 +149,60 @@ DetailedRow: TypeAlias = tuple[
     str | None,
     int | None,
     int | None,
+    int | None,
+    int | None,
 ]
 """As BriefRow, and the rest of FINISH_FIELDS; token_times is a msgpack array, None where empty."""
 
 _NO_DETAIL: Final = (None, None, None, None, None, (), None, None, None)
+_NO_CHARGE: Final = (None,) * (len(FINISH_FIELDS) - _CHARGE)
+_NO_BLOB: Final = tuple(None if value == () else value for value in _NO_DETAIL)
+_OLDER_LENGTHS: Final = (FINISH_FIELDS.index("gpu_ns"), FINISH_FIELDS.index("merged_into"))
+"""Fields that detailed records had before they had all that they have now."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 _pack: Final = HEADER.pack
 
 encode_token_times: Final = _encode
 decode_intent: Final = msgspec.msgpack.Decoder(IntentRow).decode
 decode_brief: Final = msgspec.msgpack.Decoder(BriefRow).decode
-decode_detailed: Final = msgspec.msgpack.Decoder(DetailedRow).decode
+_decode_detailed: Final = msgspec.msgpack.Decoder(DetailedRow).decode
+_decode_charged: Final = msgspec.msgpack.Decoder(
+    tuple[(*get_args(BriefRow), *get_args(DetailedRow)[_CHARGE:])]  # type: ignore[misc]
+).decode
+_decode_older: Final = [
+    msgspec.msgpack.Decoder(tuple[get_args(DetailedRow)[:length]]).decode  # type: ignore[misc]
+    for length in _OLDER_LENGTHS
+]
 decode_dropped: Final = msgspec.msgpack.Decoder(tuple[str, list[int]]).decode
 """Why the ends were not written, and the ids of their requests."""
 decode_footer: Final = msgspec.msgpack.Decoder(tuple[int, bool]).decode
 """Records before this one, and whether the writer ended here (else another segment follows)."""
 
+
+def decode_detailed(payload: bytes) -> DetailedRow:
+    """A detailed end, also one that an older version wrote; raises msgspec.DecodeError."""
+    try:
+        return _decode_detailed(payload)
+    except msgspec.ValidationError:
+        for decode in _decode_older:
+            try:
+                row: tuple[Any, ...] = decode(payload)
+            except msgspec.ValidationError:
+                continue
+            return (*row, *(None,) * (len(FINISH_FIELDS) - len(row)))
+        raise
+
+
+def decode_charged(payload: bytes) -> DetailedRow:
+    """An end without details, as the row of one with details; raises msgspec.DecodeError."""
+    row: tuple[Any, ...] = _decode_charged(payload)
+    return (*row[:BRIEF_FIELDS], *_NO_BLOB, *row[BRIEF_FIELDS:])
+
+
 _INTENT_WORD: Final = INTENT << 24
 _FINISH_WORD: Final = FINISH << 24
 _DETAILED_WORD: Final = DETAILED << 24
+_CHARGED_WORD: Final = CHARGED << 24
 _UNENCODABLE: Final = (OverflowError, UnicodeEncodeError)
 
 
@@ -200,8 +243,12 @@ class RecordEncoder:
         """The record of a request that has ended."""
         row: tuple[Any, ...] = astuple(timeline)
         try:
-            if row[BRIEF_FIELDS:] == _NO_DETAIL:
-                word, row = _FINISH_WORD, row[:BRIEF_FIELDS]
+            if row[BRIEF_FIELDS:_CHARGE] == _NO_DETAIL:
+                charge = row[_CHARGE:]
+                if charge == _NO_CHARGE:
+                    word, row = _FINISH_WORD, row[:BRIEF_FIELDS]
+                else:
+                    word, row = _CHARGED_WORD, row[:BRIEF_FIELDS] + charge
             else:
                 word, row = _DETAILED_WORD, self._detailed(row)
             payload = _encode(row)

@@ -110,6 +110,17 @@ def test_no_request_is_said_so(run: Run) -> None:
     assert run("--tenant", "nobody", "--count").stdout == "no such requests\n"
 
 
+def test_what_requests_cost_is_shown_where_it_is_known(run: Run, directory: Path) -> None:
+    assert "GPU ms" not in run().stdout
+    store = SqliteStore(directory / DATABASE_NAME)
+    store_ends(store, [timeline(9, gpu_ns=12_340_000, cost_nano_usd=5_600_000)])
+    store.close()
+    output = run().stdout
+    assert "GPU ms" in output
+    assert "12.3" in output
+    assert "0.005600" in output
+
+
 def test_clients_cannot_send_control_codes_to_the_terminal(run: Run, directory: Path) -> None:
     store = SqliteStore(directory / DATABASE_NAME)
     store_ends(store, [timeline(9, model="\x1b]0;pwned\x07[red]", arrived_at_utc_ns=1 << 62)])

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from mileage.core.errors import LedgerError
 from mileage.storage.migrations import MIGRATIONS
-from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter
+from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter, Spent
 from mileage.storage.sqlite import DATABASE_NAME, SqliteStore
 from tests.support.ledger_records import BASE_UTC_NS, request_id, store_ends, streamed, timeline
 
@@ -93,6 +93,36 @@ def test_tokens_of_a_shared_generation_are_counted_once(tmp_path: Path) -> None:
         (count,) = reader.counts()
         assert reader.last(3) == [*reversed(joined), leader]
     assert (count.requests, count.prompt_tokens, count.output_tokens) == (3, 100, 17)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "tokens", "gpu_ns"),
+    [
+        pytest.param({}, 117 + 117 + 105 + 117, 1111, id="all"),
+        pytest.param({"since_utc_ns": BASE_UTC_NS + 1_000_000}, 117 + 105 + 117, 1110, id="since"),
+        pytest.param({"before_utc_ns": BASE_UTC_NS + 1_000_000}, 117, 1, id="before"),
+        pytest.param({"worker": 3}, 117, 1000, id="of one worker"),
+    ],
+)
+def test_what_a_tenant_spent_is_summed(
+    tmp_path: Path, conditions: dict[str, int], tokens: int, gpu_ns: int
+) -> None:
+    store = SqliteStore(tmp_path / DATABASE_NAME)
+    ends = [
+        timeline(0, gpu_ns=1, cost_nano_usd=7),
+        timeline(1, gpu_ns=10),
+        timeline(2, output_tokens=None, output_tokens_counted=5, gpu_ns=50, merged_members=2),
+        timeline(3, gpu_ns=50, merged_into=request_id(2), merged_members=2),
+        timeline(4, 3, gpu_ns=1000),
+    ]
+    others = timeline(5, tenant="other", gpu_ns=10**9)
+    store_ends(store, [*(structs.replace(end, tenant="t") for end in ends), others])
+    store.close()
+    with closing(LedgerReader(tmp_path)) as reader:
+        found = reader.spent("t", **{"since_utc_ns": 0, **conditions})
+        nothing = reader.spent("nobody", since_utc_ns=0)
+    assert (found.tokens, found.gpu_ns) == (tokens, gpu_ns)
+    assert nothing == Spent(tokens=0, gpu_ns=0, cost_nano_usd=0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from mileage.core.timeline import RequestTimeline
 from mileage.storage.log_reader import Decoded, LogDecoder
 from mileage.storage.record import (
+    DETAILED,
     FINISH_FIELDS,
     HEADER,
     RECORD_BYTES_MAX,
@@ -64,9 +66,52 @@ def test_an_end_with_details_keeps_them(
     (row,) = decoded(RecordEncoder(MARKER).finish(end)).detailed
     place = FINISH_FIELDS.index("token_times")
     blob = row[place]
+    assert blob is None or isinstance(blob, bytes)
     assert (None if blob is None else tuple(msgspec.msgpack.decode(blob))) == times
     rest = msgspec.structs.replace(end, token_times=())
     assert (*row[:place], (), *row[place + 1 :]) == msgspec.structs.astuple(rest)
+
+
+@pytest.mark.parametrize(
+    "charge",
+    [
+        pytest.param({"gpu_ns": 123, "cost_nano_usd": 45}, id="with a price"),
+        pytest.param({"gpu_ns": 0}, id="without one"),
+    ],
+)
+def test_an_end_without_a_stream_and_its_charge_are_as_brief(charge: dict[str, int]) -> None:
+    end = timeline(1, **charge)
+    record = RecordEncoder(MARKER).finish(end)
+    assert len(record) <= len(RecordEncoder(MARKER).finish(timeline(1))) + 10
+    (row,) = decoded(record).detailed
+    place = FINISH_FIELDS.index("token_times")
+    assert (*row[:place], (), *row[place + 1 :]) == msgspec.structs.astuple(end)
+
+
+@pytest.mark.parametrize(
+    "first_missing",
+    [
+        pytest.param("gpu_ns", id="before requests were charged"),
+        pytest.param("merged_into", id="before generations were shared"),
+    ],
+)
+def test_records_of_older_versions_are_read(first_missing: str) -> None:
+    end = msgspec.structs.astuple(streamed(1, token_times=()))
+    length = FINISH_FIELDS.index(first_missing)
+    old = [None if value == () else value for value in end[:length]]
+    payload = msgspec.msgpack.encode(old)
+    word = DETAILED << 24 | len(payload)
+    out = decoded(HEADER.pack(MARKER, word, crc32(payload, word)) + payload)
+    assert out.damages == []
+    (row,) = out.detailed
+    assert row == (*old, *[None] * (len(FINISH_FIELDS) - length))
+
+
+def test_a_record_of_no_known_length_is_damage() -> None:
+    payload = msgspec.msgpack.encode([1, "a"])
+    word = DETAILED << 24 | len(payload)
+    out = decoded(HEADER.pack(MARKER, word, crc32(payload, word)) + payload)
+    assert (out.detailed, out.damages_total) == ([], 1)
 
 
 def test_token_times_can_be_left_out() -> None:

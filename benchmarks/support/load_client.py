@@ -158,12 +158,14 @@ class _Run:
             self._idle.append(client)
         else:
             self._drop(client)
-        self._follow(loop)
+        self.follow(loop)
 
-    def _follow(self, loop: Loop | None) -> None:
+    def follow(self, loop: Loop | None) -> None:
         """The next call of a loop takes the place of the one that is over."""
-        if loop is not None and (now_s := self.now_s()) < self.until_s:
-            call = next(loop.calls)
+        if loop is None or (now_s := self.now_s()) >= self.until_s:
+            return
+        call = next(loop.calls, None)
+        if call is not None:
             call.due_s = now_s
             self.begin(call, loop)
 
@@ -240,6 +242,8 @@ def run_loops(
 ) -> list[Call]:
     """Keep the connections of every loop busy for so long, then let what is in flight finish.
 
+    A loop whose calls come to an end ends earlier.
+
     Gives all calls; those without a whole answer after the drain are given up.
     """
     with select.epoll() as poll, _quiet():
@@ -248,9 +252,7 @@ def run_loops(
         try:
             for loop in loops:
                 for _ in range(loop.connections):
-                    call = next(loop.calls)
-                    call.due_s = run.now_s()
-                    run.begin(call, loop)
+                    run.follow(loop)
             end_s = duration_s + drain_s
             while run.open and (now_s := run.now_s()) < end_s:
                 for fd, _ in poll.poll(min(1.0, end_s - now_s)):

@@ -11,7 +11,16 @@ import msgspec
 from benchmarks.support.payloads import DONE_EVENT
 from benchmarks.support.step_core import BLOCK_TOKENS, StepCore
 
-__all__ = ["CHAT_MODEL", "EMBEDDING_MODEL", "Asked", "Stream", "asked_of", "embedding", "metrics"]
+__all__ = [
+    "CHAT_MODEL",
+    "EMBEDDING_MODEL",
+    "Asked",
+    "Stream",
+    "asked_of",
+    "embedding",
+    "metrics",
+    "sm_active",
+]
 
 CHAT_MODEL = "steps"
 EMBEDDING_MODEL = "steps-embedding"
@@ -79,18 +88,21 @@ class Stream:
     def __init__(self, model: str) -> None:
         self._model = model
         self.token = _chunked(_event(self._choice({"content": " tok"})))
-        role = _chunked(_event(self._choice({"role": "assistant", "content": ""})))
-        self.first = _HEAD + role + self.token
-        last = _event(self._choice({"content": " tok"}, finish="length"))
-        self._last = _chunked(last)
-        self._only = _HEAD + role + self._last
+        self._head = _HEAD + _chunked(_event(self._choice({"role": "assistant", "content": ""})))
+        self.first = self._head + self.token
+        self._last = _chunked(_event(self._choice({"content": " tok"}, finish="length")))
         self._end = _chunked(DONE_EVENT) + b"0\r\n\r\n"
 
     def last(self, prompt_tokens: int, output_tokens: int, *, usage: bool) -> bytes:
         """The last token with all that ends the answer."""
         counts = {"choices": [], "usage": _usage(prompt_tokens, output_tokens)}
         tail = _chunked(_event({**self._frame(), **counts})) if usage else b""
-        return (self._last if output_tokens > 1 else self._only) + tail + self._end
+        return self._last + tail + self._end
+
+    def all(self, prompt_tokens: int, output_tokens: int, *, usage: bool) -> bytes:
+        """A whole answer at once."""
+        last = self.last(prompt_tokens, output_tokens, usage=usage)
+        return self._head + self.token * (output_tokens - 1) + last
 
     def whole(self, prompt_tokens: int, output_tokens: int) -> bytes:
         """The body of an answer that is not streamed."""
@@ -150,6 +162,12 @@ def metrics(core: StepCore) -> bytes:
     for name, kind, value in series:
         lines += [f"# TYPE vllm:{name} {kind}", f"vllm:{name}{label} {float(value)!r}"]
     return "\n".join(lines).encode() + b"\n"
+
+
+def sm_active(ratio: float) -> bytes:
+    """A page as a DCGM exporter has it: how much of the compute is in use."""
+    label = '{gpu="0",UUID="GPU-step-engine",Hostname="step-engine"}'
+    return f"DCGM_FI_PROF_SM_ACTIVE{label} {ratio:.6f}\n".encode()
 
 
 def _usage(prompt_tokens: int, output_tokens: int) -> dict[str, int]:

@@ -85,11 +85,14 @@ class Sequence:
 
 @dataclass(slots=True)
 class Counters:
-    """Since the start. Prefilled tokens count again where a sequence was preempted; prompt tokens
-    count once, with the first token of the answer."""
+    """Since the start. `running_s` is the time integral of the sequences that run; `compute_s` what
+    the compute plane alone would have taken, at most `busy_s`. Prefilled tokens count again where a
+    sequence was preempted; prompt tokens count once, with the first token of the answer."""
 
     steps: int = 0
     busy_s: float = 0.0
+    running_s: float = 0.0
+    compute_s: float = 0.0
     prompt_tokens: int = 0
     prefill_tokens: int = 0
     output_tokens: int = 0
@@ -106,6 +109,7 @@ class Step:
     decodes: list[Sequence]
     prefills: list[tuple[Sequence, int]]
     duration_s: float
+    compute_s: float
 
 
 class StepCore:
@@ -175,11 +179,18 @@ class StepCore:
             return None
         kv_tokens = sum(s.computed for s in decodes) + sum(s.computed for s, _ in prefills)
         prefill_tokens = sum(chunk for _, chunk in prefills)
-        duration_s = self.config.model.step_s(len(decodes), kv_tokens, prefill_tokens)
+        content = (len(decodes), kv_tokens, prefill_tokens)
+        stretch = 1.0
         if self.config.noise_ratio:
             noise = min(3.0, max(-3.0, self._rng.gauss(0.0, 1.0)))
-            duration_s *= 1.0 + self.config.noise_ratio * noise
-        self._step = Step(decodes, prefills, duration_s)
+            stretch += self.config.noise_ratio * noise
+        model = self.config.model
+        self._step = Step(
+            decodes,
+            prefills,
+            duration_s=stretch * model.step_s(*content),
+            compute_s=stretch * model.compute.step_s(*content),
+        )
         return self._step
 
     def end(self) -> list[Sequence]:
@@ -209,6 +220,8 @@ class StepCore:
             sequence.context += 1
         counters.steps += 1
         counters.busy_s += step.duration_s
+        counters.compute_s += step.compute_s
+        counters.running_s += step.duration_s * len(self.running)
         counters.output_tokens += len(produced)
         counters.running_max = max(counters.running_max, len(self.running))
         self._retire([sequence for sequence in produced if sequence.done])

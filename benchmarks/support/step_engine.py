@@ -32,6 +32,7 @@ from benchmarks.support.step_answers import (
     asked_of,
     embedding,
     metrics,
+    sm_active,
 )
 from benchmarks.support.step_core import CoreConfig, Sequence, StepCore
 from benchmarks.support.step_model import MODELS
@@ -76,6 +77,7 @@ class _Engine:
         self._embedding_free_s = 0.0
         self._clients: dict[Sequence, _Connection] = {}
         self._timer = Timer()
+        self._sampled = (time.monotonic(), 0.0)
         self._stepping = False
         self._due_s = self._step_s = 0.0
         asyncio.get_running_loop().add_reader(self._timer.fileno(), self._rang)
@@ -100,6 +102,13 @@ class _Engine:
         cost_s = self.options.embedding_call_s + items * self.options.embedding_item_s
         self._embedding_free_s = max(now_s, self._embedding_free_s) + cost_s
         return self._embedding_free_s - now_s
+
+    def compute_busy_ratio(self) -> float:
+        """How busy the compute plane was since this was last asked."""
+        now_s, compute_s = time.monotonic(), self.core.counters.compute_s
+        then_s, before_s = self._sampled
+        self._sampled = (now_s, compute_s)
+        return min(1.0, (compute_s - before_s) / max(now_s - then_s, 1e-3))
 
     def stats(self) -> dict[str, object]:
         """What it did since its start, and how late since they were last reset."""
@@ -158,7 +167,7 @@ class _Connection(asyncio.Protocol):
         self._engine = engine
         self._parser = httptools.HttpRequestParser(self)
         self._sequence: Sequence | None = None
-        self._streams = self._usage = False
+        self._streams = self._usage = self._begun = False
         self._url = b""
         self._body: list[bytes] = []
 
@@ -205,19 +214,24 @@ class _Connection(asyncio.Protocol):
         stream = self._engine.stream
         if not sequence.done:
             if self._streams:
-                self._transport.write(stream.first if sequence.produced == 1 else stream.token)
+                self._transport.write(stream.token if self._begun else stream.first)
+                self._begun = True
             return
         self._sequence = None
-        if self._streams:
-            counts = sequence.prompt_tokens, sequence.output_tokens
+        counts = sequence.prompt_tokens, sequence.output_tokens
+        if not self._streams:
+            self._answer(200, stream.whole(*counts))
+        elif self._begun:
             self._transport.write(stream.last(*counts, usage=self._usage))
-        else:
-            self._answer(200, stream.whole(sequence.prompt_tokens, sequence.output_tokens))
+        else:  # an answer of one token, or of a batch
+            self._transport.write(stream.all(*counts, usage=self._usage))
 
     def _page(self) -> tuple[int, bytes]:
         engine = self._engine
         if self._url == b"/metrics":
             return 200, metrics(engine.core)
+        if self._url == b"/dcgm/metrics":
+            return 200, sm_active(engine.compute_busy_ratio())
         if self._url == b"/stats":
             return 200, json.dumps(engine.stats()).encode()
         if self._url == b"/stats?reset":
@@ -240,7 +254,7 @@ class _Connection(asyncio.Protocol):
             asked.orders().get("tag", ""),
         )
         self._streams, self._usage = asked.stream, asked.usage_asked
-        self._sequence = sequence
+        self._sequence, self._begun = sequence, False
         try:
             engine.add(sequence, self)
         except ValueError:
@@ -258,7 +272,9 @@ class _Connection(asyncio.Protocol):
     def _answer(self, status: int, body: bytes) -> None:
         if self._transport.is_closing():
             return
-        kind = b"text/plain; version=0.0.4" if self._url == b"/metrics" else b"application/json"
+        kind = (
+            b"text/plain; version=0.0.4" if self._url.endswith(b"/metrics") else b"application/json"
+        )
         self._transport.write(
             b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
             % (status, b"OK" if status == 200 else b"Error", kind, len(body), body)

@@ -63,9 +63,9 @@ class StepModel:
 
 
 MODELS = {
-    # Memory-bound up to 16 sequences; then every sequence more costs its share.
+    # Memory-bound up to 18 sequences; then every one more costs its share.
     "small": StepModel(
-        compute=Plane(base_s=0.006, running_s=0.0015, prefill_token_s=0.000_12),
+        compute=Plane(base_s=0.002, running_s=0.0015, prefill_token_s=0.000_12),
         memory=Plane(base_s=0.030, kv_token_s=0.000_000_5),
     ),
     # Every token has its price, and next to nothing else costs: work is the tokens' sum.

@@ -17,12 +17,19 @@ _STALLED_RATIO = 0.01
 
 
 class StepUpstream(Service):
-    """A running step engine on one core; `options` are those of its command line."""
+    """A running step engine on one core; `options` are those of its command line.
 
-    def __init__(self, directory: Path, *, core: int, **options: str | float) -> None:
+    It runs `slots` sequences at once.
+    """
+
+    def __init__(
+        self, directory: Path, *, core: int, slots: int = 64, **options: str | float
+    ) -> None:
+        self.slots = slots
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         argv = [sys.executable, "-m", "benchmarks.support.step_engine", "--port", str(self.port)]
+        argv += ["--running-max", str(slots)]
         for name, value in options.items():
             argv += [f"--{name.replace('_', '-')}", str(value)]
         super().__init__("step engine", argv, core=core, log=directory / "step-engine.log")

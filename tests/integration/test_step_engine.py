@@ -17,6 +17,7 @@ from benchmarks.support.probe import ask
 from benchmarks.support.processes import LOCAL
 from benchmarks.support.step_model import MODELS
 from benchmarks.support.step_upstream import StepUpstream, late_steps
+from mileage.scrape.dcgm import sm_active
 from mileage.scrape.reading import read
 
 MODEL = MODELS["small"]
@@ -120,6 +121,15 @@ def test_the_gateway_reads_its_metrics_as_vllms(engine: StepUpstream) -> None:
     assert view.kv_tokens_max == 512 * 16
     assert view.output_tokens_total == stats["output_tokens"] > 0
     assert view.prompt_tokens_total == stats["prompt_tokens"] > 0
+
+
+def test_its_compute_is_as_busy_as_its_steps_say(engine: StepUpstream) -> None:
+    page = f"{engine.url}/dcgm/metrics"
+    LOCAL.open(page, timeout=5).read()
+    run_loops(engine.port, [Loop(MIX.endless(4), 1)], duration_s=1.0)
+    ratio = sm_active(LOCAL.open(page, timeout=5).read())
+    # One sequence at a time is bound by memory: its decodes take 3.5 of 30 ms of compute.
+    assert 0.05 < ratio < 0.3
 
 
 def test_loops_keep_their_connections_busy(engine: StepUpstream) -> None:

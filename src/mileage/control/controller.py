@@ -207,6 +207,7 @@ class Controller:
             flight.route.answered(output_tokens)
             if request.batch_key is None:
                 cost = flight.pool.cost_of(flight.prompt_tokens, output_tokens)
+            throttle.done += cost
         self._dispatcher.ended(flight, replica, cost, now_s)
         self._dispatcher.intake.settle(
             self._dispatcher.merges.ended(request.id), flight, event, now_s

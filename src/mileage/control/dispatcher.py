@@ -211,7 +211,7 @@ class Dispatcher:
         """The request's attempt is at the replica no longer, and was so much work."""
         replica.throttle.ended(flight, now_s)
         flight.gpu_ns += replica.meter.end(flight.gpu_weight, flight.gpu_mark, now_s)
-        self.governor.ended(flight, cost, now_s)
+        self.governor.ended(flight, cost)
 
     # --- what waits ---------------------------------------------------------------------------
 

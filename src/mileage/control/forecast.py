@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["ServiceForecast", "WaitForecast"]
+__all__ = ["ServiceForecast", "Speed", "WaitForecast"]
 
 _FORGET = 0.98
 _SAMPLES_MIN = 20
 _LEARN_APART_S = 0.005
 _RESIDUAL_GAIN = 0.05
 _COVARIANCE_MAX = 1e6
-_DRAIN_GAIN = 0.2
+_SPEED_SPAN_S = 10.0
 _BIAS_GAIN = 0.1
+_BIAS_RELAX = 0.02
 _BIAS_MIN, _BIAS_MAX = 0.25, 4.0
 _TIME_MAX_S = 3600.0
 
@@ -74,50 +75,45 @@ class ServiceForecast:
         return (one, a * prompt, b * ahead, c * in_flight)
 
 
-class WaitForecast:
-    """Seconds until a held request is dispatched: the work before it, over the rate at which work
-    left the replicas while requests were held; corrected by how such forecasts turned out.
+class Speed:
+    """Work that one request in flight gets done per second, over the last ten seconds or so.
+
+    Times the limit it is the rate at which a full replica works. Where that has been seen only
+    with few in flight it is too high rather than too low: the forecast then lets more in, and the
+    speed is seen with more.
     """
 
-    __slots__ = ("_bias", "_since_s", "_work", "rate")
+    __slots__ = ("_done", "_in_flight_s")
 
     def __init__(self) -> None:
-        self.rate: float | None = None
-        """Work per second while requests were held; None before that was seen."""
+        self._done = self._in_flight_s = 0.0
+
+    def learn(self, done: float, in_flight_s: float, took_s: float) -> None:
+        """In `took_s` so much work was finished, and requests were in flight for so long in sum."""
+        keep = math.exp(-max(0.0, took_s) / _SPEED_SPAN_S)
+        self._done = keep * self._done + done
+        self._in_flight_s = keep * self._in_flight_s + in_flight_s
+
+    @property
+    def value(self) -> float | None:
+        """None before any work was seen."""
+        if self._done <= 0.0 or self._in_flight_s <= 0.0:
+            return None
+        return self._done / self._in_flight_s
+
+
+class WaitForecast:
+    """Seconds until a held request is dispatched: the work before it over the replicas' rate,
+    corrected by how such forecasts turned out lately.
+    """
+
+    __slots__ = ("_bias",)
+
+    def __init__(self) -> None:
         self._bias = 1.0
-        self._since_s: float | None = None
-        self._work = 0.0
 
-    def backlogged(self, is_held: bool, now_s: float) -> None:
-        """Requests are held from now on, or no more."""
-        if is_held and self._since_s is None:
-            self._since_s, self._work = now_s, 0.0
-        elif not is_held and self._since_s is not None:
-            self._close(now_s)
-            self._since_s = None
-
-    def finished(self, work: float, now_s: float, period_s: float) -> None:
-        """A request of that work has left a replica."""
-        if self._since_s is None:
-            return
-        self._work += work
-        if now_s - self._since_s >= period_s:
-            self._close(now_s)
-            self._since_s, self._work = now_s, 0.0
-
-    def _close(self, now_s: float) -> None:
-        assert self._since_s is not None
-        took_s = now_s - self._since_s
-        if took_s <= 0.0 or self._work <= 0.0:
-            return
-        rate = self._work / took_s
-        # A window weighs as much as it is long, whatever number of requests ended in it.
-        gain = 1.0 if self.rate is None else 1.0 - math.exp(-took_s * _DRAIN_GAIN)
-        self.rate = rate if self.rate is None else self.rate + gain * (rate - self.rate)
-
-    def wait_s(self, work_before: float, rate_assumed: float) -> float:
-        """Seconds until `work_before` has left; by `rate_assumed` before a rate was seen."""
-        rate = self.rate or rate_assumed
+    def wait_s(self, work_before: float, rate: float) -> float:
+        """Seconds until `work_before` is done at `rate`."""
         return self._bias * work_before / rate if rate > 0.0 else 0.0
 
     def waited(self, forecast_s: float, waited_s: float) -> None:
@@ -127,3 +123,10 @@ class WaitForecast:
         ratio = min(_BIAS_MAX, max(_BIAS_MIN, waited_s / forecast_s))
         bias = self._bias * (1.0 + _BIAS_GAIN * (ratio - 1.0))
         self._bias = min(_BIAS_MAX, max(_BIAS_MIN, bias))
+
+    def relax(self) -> None:
+        """Some time has passed: what was learned counts less.
+
+        A correction that lets nothing wait any more would never be found to be wrong.
+        """
+        self._bias += _BIAS_RELAX * (1.0 - self._bias)

@@ -114,7 +114,9 @@ class Governor:
                 detail = (
                     f"its first token would come in {first_s:.2f} s; the target is {target_s:g} s"
                 )
-                return Reject(flight.request.id, "deadline", max(_RETRY_MIN_S, late_s), detail)
+                # No forecast becomes better before the next request has ended.
+                retry_s = max(_RETRY_MIN_S, late_s + self._turn_s(pool, takers))
+                return Reject(flight.request.id, "deadline", retry_s, detail)
         self._hold(pool, flight, wait_s, now_s)
         return None
 
@@ -129,7 +131,6 @@ class Governor:
         queue = pool.queues.get(flight.takers)
         if queue is None:
             queue = pool.queues[flight.takers] = FairQueue(flight.takers, pool.share)
-            pool.forecast.backlogged(True, now_s)
         flight.forecast_s = wait_s
         queue.push(flight)
         self.held += 1
@@ -166,17 +167,22 @@ class Governor:
         if not queue.count:
             pool = flight.pool
             pool.queues.pop(queue.takers, None)
-            if not pool.queues:
-                pool.forecast.backlogged(False, now_s)
 
     def _wait_s(self, pool: Pool, takers: Takers, flight: Flight) -> float:
         """Seconds that the request would be held: those before it, and the next one to end."""
         queue = pool.queues.get(takers)
         before = queue.work_before(flight.flow, flight.cost) if queue is not None else 0.0
+        rate = sum(_rate(replica) for replica in takers.closed.loads)
+        return pool.forecast.wait_s(before, rate) + self._turn_s(pool, takers)
+
+    def _turn_s(self, pool: Pool, takers: Takers) -> float:
+        """Seconds between two requests that end: until the first one can be sent."""
         loads = takers.closed.loads
         in_flight = sum(replica.in_flight for replica in loads)
-        ending = sum(r.throttle.cost for r in loads) / in_flight if in_flight else 0.0
-        return pool.forecast.wait_s(before + ending, sum(r.work_per_s for r in loads))
+        if not in_flight:
+            return 0.0
+        ending = sum(replica.throttle.cost for replica in loads) / in_flight
+        return pool.forecast.wait_s(ending, sum(_rate(replica) for replica in loads))
 
     def _service_s(self, flight: Flight, replica: Replica) -> float:
         """Seconds from its dispatch to its first token, on the safe side; 0 while not known."""
@@ -235,7 +241,8 @@ class Governor:
         """The refusal of a request that has waited too long."""
         waited_s = now_s - flight.request.arrived_s
         detail = f"it has waited {waited_s:.2f} s and cannot be served in time any more"
-        retry_s = max(_RETRY_MIN_S, late_s, now_s - flight.expires_s)
+        retry_s = late_s + self._turn_s(flight.pool, flight.takers)
+        retry_s = max(_RETRY_MIN_S, retry_s)
         return Reject(flight.request.id, "deadline", retry_s, detail)
 
     def expired(self, now_s: float) -> Iterator[Flight]:
@@ -270,6 +277,8 @@ class Governor:
         """Decide the limits of all replicas that are due."""
         config = self._config
         self.due_s = now_s + config.period_s
+        for pool in self._pools.values():
+            pool.forecast.relax()
         for replica in self.replicas:
             throttle = replica.throttle
             if now_s < throttle.due_s or not replica.models:
@@ -284,9 +293,9 @@ class Governor:
             )
             fitted = throttle.prefill_cost()
             if fitted is not None:
-                pool = self._pools.get(replica.models[0])
-                if pool is not None:
-                    pool.prefill_cost += _COST_GAIN * (fitted - pool.prefill_cost)
+                its = self._pools.get(replica.models[0])
+                if its is not None:
+                    its.prefill_cost += _COST_GAIN * (fitted - its.prefill_cost)
             if changed:
                 self.decisions.add(
                     Decision(
@@ -330,11 +339,14 @@ class Governor:
             if replica in takers.closed.loads
         )
 
-    def ended(self, flight: Flight, cost: float, now_s: float) -> None:
+    def ended(self, flight: Flight, cost: float) -> None:
         """A request has left its replica, and was so much work in all."""
-        pool = flight.pool
-        if pool.queues:
-            pool.forecast.finished(cost, now_s, self._config.period_s)
         if flight.charged:
-            pool.share.correct(flight.flow, cost - flight.cost)
+            flight.pool.share.correct(flight.flow, cost - flight.cost)
             flight.charged = False
+
+
+def _rate(replica: Replica) -> float:
+    """Work that the replica does per second when it is full."""
+    speed = replica.throttle.speed.value
+    return replica.work_per_s if speed is None else speed * replica.throttle.own_limit

@@ -7,7 +7,7 @@ import math
 from mileage.control.config import ControlConfig
 from mileage.control.engine_slots import EngineSlots
 from mileage.control.flight import Flight
-from mileage.control.forecast import ServiceForecast
+from mileage.control.forecast import ServiceForecast, Speed
 from mileage.core.events import Finished
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import Slo
@@ -40,6 +40,7 @@ class Throttle:
         "_audio",
         "_changed_s",
         "_context",
+        "_decided",
         "_decoding_s",
         "_images",
         "_in_flight_s",
@@ -54,6 +55,7 @@ class Throttle:
         "_steps",
         "_sums",
         "cost",
+        "done",
         "due_s",
         "failed",
         "in_flight",
@@ -64,6 +66,7 @@ class Throttle:
         "reason",
         "service",
         "slots",
+        "speed",
         "view",
     )
 
@@ -86,6 +89,10 @@ class Throttle:
         self.failed = False
         """The policy raised: the limit is what the engine itself runs."""
         self.service = ServiceForecast()
+        self.speed = Speed()
+        self.done = 0.0
+        """Work finished since the last decision (`Flight.cost`)."""
+        self._decided = (0.0, 0.0)
         self._samples: list[RequestSample] = []
         self._steps = StepTimeFit()
         self._running = self._context = 0.0
@@ -234,6 +241,7 @@ class Throttle:
         self.view = None
         self.slots.forget()
         self.service = ServiceForecast()
+        self.speed = Speed()
         self._samples.clear()
 
     # --- decisions ----------------------------------------------------------------------------
@@ -265,6 +273,7 @@ class Throttle:
                 self.failed = True
                 decision = LimitDecision(high, f"the policy failed: {type(error).__name__}")
         self._learn_steps()
+        self._learn_speed(now_s)
         self._samples.clear()
         self._arrivals, self._peak = 0, self.in_flight
         limit = min(high, max(low, decision.limit))
@@ -302,6 +311,13 @@ class Throttle:
         self._steps.learn(running, kv_tokens, prefill_tokens, step_s)
         self._running += _LOAD_GAIN * (running - self._running)
         self._context += _LOAD_GAIN * (kv_tokens - self._context)
+
+    def _learn_speed(self, now_s: float) -> None:
+        self._pass(now_s)
+        at_s, in_flight_s = self._decided
+        self.speed.learn(self.done, self._in_flight_s - in_flight_s, now_s - at_s)
+        self.done = 0.0
+        self._decided = (now_s, self._in_flight_s)
 
     def prefill_cost(self) -> float | None:
         """Engine time of a prompt token, in that of an output token; None until the fit is good.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -90,13 +91,21 @@ class Running:
 
     async def ask(self, path: str, *lines: str, body: bytes = b"") -> tuple[int, bytes]:
         """One request on a connection of its own: status, and the whole answer."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         head = [f"{'POST' if body else 'GET'} {path} HTTP/1.1", "Host: localhost", *lines]
         head += ["Connection: close", f"Content-Length: {len(body)}", "", ""]
-        writer.write("\r\n".join(head).encode() + body)
-        answer = await reader.read()
-        writer.close()
+        answer = await self.send("\r\n".join(head).encode() + body)
         return int(answer.split()[1]), answer
+
+    async def send(self, data: bytes) -> bytes:
+        """All that comes back on a connection of its own, until the worker closes it."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(data)
+            return await reader.read()
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def chat(self, *lines: str, model: str = "toy") -> int:
         body = {"model": model, "messages": [{"role": "user", "content": "x"}]}
@@ -109,12 +118,14 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Controller", Told)
 
 
-def with_worker(check: Callable[[Running], Awaitable[None]], **fields: Any) -> None:
+def with_worker(
+    check: Callable[[Running], Awaitable[None]], *, drain_timeout_s: float = 0.2
+) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         channel: Channel[FromWorker] = await Channel.open(ours, FromWorker)
         worker = Worker(
-            GatewayConfig(server=ServerConfig(drain_timeout_s=0.2), upstreams=(UP,), **fields),
+            config(server=ServerConfig(drain_timeout_s=drain_timeout_s)),
             index=0,
             seed=1,
             request_log=BrokenLog(),
@@ -196,6 +207,80 @@ def test_names_keys_and_origins_change_from_one_request_to_the_next() -> None:
         assert await running.chat(key, model="other") == 404
 
     with_worker(check)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sent", "status"),
+    [
+        pytest.param(
+            {"headers_max": 1}, b"GET /healthz HTTP/1.1\r\nA: 1\r\nB: 2\r\n\r\n", 431, id="headers"
+        ),
+        pytest.param(
+            {"header_bytes_max": 1024},
+            b"GET /healthz HTTP/1.1\r\nA: %b\r\n" % (b"x" * 2000),
+            431,
+            id="bytes of a head",
+        ),
+        pytest.param(
+            {"body_bytes_max": 1024},
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n",
+            413,
+            id="bytes of a body",
+        ),
+        pytest.param(
+            {"buffer_bytes_max": 1024, "body_bytes_max": 1024, "connections_max": 5},
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n12345678",
+            408,
+            id="the time of a body",
+        ),
+        pytest.param({}, b"GET /healthz", 408, id="the time of a head"),
+        pytest.param(
+            {}, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, id="the time between two"
+        ),
+        pytest.param(
+            {"allowed_hosts": ("mine.example",)},
+            b"GET /v1/models HTTP/1.1\r\nHost: mine.example\r\n\r\n",
+            200,
+            id="names",
+        ),
+        pytest.param(
+            {}, b"GET /v1/models HTTP/1.1\r\nHost: mine.example\r\n\r\n", 421, id="no names"
+        ),
+    ],
+)
+def test_limits_of_the_server_hold_at_once(
+    limits: dict[str, Any], sent: bytes, status: int
+) -> None:
+    # Every time-out is short: whatever is sent, the connection is closed in the end.
+    times: dict[str, Any] = {
+        f"{name}_timeout_s": 0.05 for name in ("header", "body", "idle", "write")
+    }
+
+    async def check(running: Running) -> None:
+        await running.configure(config(server=ServerConfig(**times, **limits)), 2)
+        assert int((await running.send(sent)).split()[1]) == status
+
+    with_worker(check)
+
+
+def test_the_time_to_drain_changes() -> None:
+    async def check(running: Running) -> None:
+        await running.configure(config(server=ServerConfig(drain_timeout_s=0.1)), 2)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            moved = Upstream(name="a", url=url)
+            await running.configure(
+                config(server=ServerConfig(drain_timeout_s=0.1), upstreams=(moved,)), 3
+            )
+            asking = asyncio.create_task(running.chat())
+            while not running.worker._driver.exchanges:  # noqa: ASYNC110 -- it is another task's
+                await asyncio.sleep(0.005)
+            running.channel.send(Drain())
+            with contextlib.suppress(IndexError, ConnectionError):  # it is cut without an answer
+                await asking
+        assert not running.worker._driver.exchanges
+
+    with_worker(check, drain_timeout_s=60.0)
 
 
 def test_what_a_broken_ledger_means_changes() -> None:

@@ -126,6 +126,24 @@ def test_rows_past_the_retention_are_deleted_in_small_batches(tmp_path: Path) ->
     feeder.stop()
 
 
+def test_the_retention_may_change_while_it_runs(tmp_path: Path) -> None:
+    now_s = [0.0]
+    feeder = Feeder(
+        tmp_path,
+        retention_days=None,
+        clock=lambda: now_s[0],
+        utc_ns=lambda: BASE_UTC_NS + 1_000_000_000 + 2 * DAY_NS,
+    )
+    with closing(SqliteStore(tmp_path / DATABASE_NAME)) as store:
+        store_ends(store, [timeline(n) for n in range(3)])
+        for days, left in ((None, 3), (3, 3), (1, 0)):
+            feeder.retention_days = days
+            now_s[0] += 1000.0
+            feeder.step()
+            assert len(stored(tmp_path)) == left
+    feeder.stop()
+
+
 def test_the_thread_feeds_until_it_is_stopped_and_then_feeds_the_rest(
     tmp_path: Path, open_writer: Open
 ) -> None:

@@ -39,6 +39,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """Requests that it may run at once; None where nothing limits them."""
     limit_reason: str | None = None
+    policy_failed: bool = False
+    """The policy of its limit raised and was left out: it runs what the engine itself does."""
 
 
 class Replica(ReplicaLoad):
@@ -97,6 +99,7 @@ class Replica(ReplicaLoad):
             reason=reason,
             limit=self.throttle.limit,
             limit_reason=self.throttle.reason,
+            policy_failed=self.throttle.failed,
         )
 
 

@@ -53,8 +53,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ModelLimit:
     """Go to where the fitted step, with the usual stall on top, just meets 0.9 x the ITL target.
 
-    It begins wherever it is told to, which should be what the engine itself runs, and holds until
-    enough requests have ended: a cold start does not throttle a healthy engine. The limit rises
+    It begins wherever it is told to, and holds until enough requests have ended. The limit rises
     only where it is reached, at most twofold at once and never beyond twice the load that requests
     have met, since the fit is not to be trusted further out; it falls to where the fit says, at
     once. While the fit is poor, feedback takes its place (`GradientStep`).

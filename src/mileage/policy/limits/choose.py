@@ -57,8 +57,7 @@ LIMIT_POLICIES: Mapping[str, Callable[[LimitConfigs, int, LimitBounds], LimitPol
 def make_limit(config: LimitConfigs, *, limit: int) -> LimitPolicy:
     """A policy for one replica, as configured; it begins with `limit`.
 
-    Begin with what the engine runs at once, where that is known: a healthy engine must not be held
-    back for want of figures. The name is one of `LIMIT_POLICIES`: the configuration checks it.
+    The name is one of `LIMIT_POLICIES`: the configuration checks it.
     """
     bounds = LimitBounds(config.limit_min, config.limit_max)
     return LIMIT_POLICIES[config.policy](config, limit, bounds)

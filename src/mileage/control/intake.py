@@ -151,8 +151,9 @@ class Intake:
             self._gate.ended(request.tenant, claim.tokens, spend.tokens, now_s)
             if claim.estimate is not None:
                 self._budgets.settle(request.id, spend, now_s)
-            if len(self._spends) < _SPENDS_MAX:
-                self._spends[request.id] = spend
+            if len(self._spends) >= _SPENDS_MAX:
+                del self._spends[next(iter(self._spends))]  # nobody has asked for it
+            self._spends[request.id] = spend
 
     def _parts(
         self, claims: Sequence[_Claim], flight: Flight, event: Finished | None
@@ -168,6 +169,7 @@ class Intake:
                 prompt_tokens=prompt,
                 output_tokens=output,
                 cached_tokens=cached,
+                learn=bool(self._metered),
             )
             return _shares(whole, [1] * len(claims)) if len(claims) > 1 else [whole]
         weights = [max(1, claim.request.prompt_tokens_estimate) for claim in claims]

@@ -176,8 +176,10 @@ class SpendEstimator:
         prompt_tokens: int | None,
         output_tokens: int | None,
         cached_tokens: int | None = None,
+        learn: bool = True,
     ) -> Spend:
-        """What a request cost that has ended; learns from it where the engine counted its tokens.
+        """What a request cost that has ended; learns from it where the engine counted its tokens,
+        unless told not to: nobody may need what is learned.
 
         Where it did not (an answer cut short, an engine without usage), its GPU time tells how
         many there can have been, and the bounds hold: an error at once costs next to nothing, and
@@ -192,7 +194,8 @@ class SpendEstimator:
             )
         else:
             prompt_tokens, output_tokens = max(0, prompt_tokens), max(0, output_tokens)
-            self._learn(request, gpu_ns, prompt_tokens, output_tokens)
+            if learn:
+                self._learn(request, gpu_ns, prompt_tokens, output_tokens)
         nano_usd = self._prices.nano_usd(
             request.model,
             gpu_ns=gpu_ns,

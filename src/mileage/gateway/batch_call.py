@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from mileage.gateway.answer_head import forwarded_lines
-from mileage.gateway.batch import ANSWER_BYTES_MAX, Batch
+from mileage.gateway.batch import ANSWER_BYTES_MAX, Batch, Part
 from mileage.gateway.call import Call
 from mileage.gateway.exchange import Exchange
 from mileage.gateway.separate import Separate
@@ -60,13 +60,24 @@ class BatchCall:
         return status in _REFUSED_ALL
 
     def answer(self, status: int, headers: Headers, whole: WholeAnswer, now_s: float) -> bool:
-        """Give each one its own of the engine's answer; False: that is not an answer to all."""
+        """Tell the controller of the engine's answer, and give each one its own of it.
+
+        False, and nothing was done: that is not an answer to all.
+        """
         if status != 200 or whole.passing:
             return False
         found = self._batch.split(whole.body(), self._parts)
         if found is None:
             return False
-        audience, lines = self._generation.audience, forwarded_lines(headers)
+        self._generation.end()
+        try:
+            self._generation.tell(whole.usage(), now_s)
+        finally:
+            self._give(found, forwarded_lines(headers), now_s)
+        return True
+
+    def _give(self, found: Mapping[int, Part], lines: bytes, now_s: float) -> None:
+        audience = self._generation.audience
         groups = [(found[part], audience.part(part)) for part in self._parts]
         # What the engine did for those who have left is in the record of the first who waits.
         gone_tokens = sum(own.prompt_tokens or 0 for own, members in groups if not members)
@@ -79,7 +90,6 @@ class BatchCall:
                     gone_tokens = 0
                 end = partial(_respond, lines, own.body)
                 audience.finish("ok", 200, now_s, end, usage=usage, members=members, count=count)
-        return True
 
     def send_separately(self, target: Target) -> None:
         """The engine did not take the batch, or its answer is none: ask for each one alone."""

@@ -220,9 +220,12 @@ class Exchange:
                 replica = generation.target.name
             if generation.sent_s is not None:
                 dispatched_s = max(0.0, generation.sent_s - arrived_s)
+                spend = self._driver.controller.intake.take_spend(request.id)
+                if spend is not None:
+                    figures["gpu_ns"], figures["cost_nano_usd"] = spend.gpu_ns, spend.nano_usd
             meter = generation.meter
             if meter is not None:
-                figures = meter.figures(arrived_s, self._clock)
+                figures |= meter.figures(arrived_s, self._clock)
                 if usage is None:
                     usage = meter.usage
         if usage is None:

@@ -183,8 +183,11 @@ class Generation:
                 self.upstream.abort()
         elif exchange.request.id == self.id:
             driver.orphans[self.id] = self
-        audience.leave(exchange, outcome, status, now_s, reason=reason, then=then)
-        driver.handle(Cancelled(exchange.request.id), now_s)
+        # The controller first: what the request has cost is on its record.
+        try:
+            driver.handle(Cancelled(exchange.request.id), now_s)
+        finally:
+            audience.leave(exchange, outcome, status, now_s, reason=reason, then=then)
         if (batch is None or not batch.left(exchange)) and not last:
             self.balance()
 
@@ -248,10 +251,7 @@ class Generation:
             message = f"the engine answered {status}" + (f": {said}" if said else "")
             self._attempt_failed("status", message, now_s)
         elif batch is not None and not batch.is_refusal_of_all(status):
-            if batch.answer(status, self._headers, whole, now_s):
-                self.end()
-                self._tell(whole.usage(), now_s)
-            else:
+            if not batch.answer(status, self._headers, whole, now_s):
                 self._send_separately(batch)
         else:
             self._answer_whole(now_s)
@@ -333,11 +333,13 @@ class Generation:
         reason: str | None,
         usage: Usage | None,
     ) -> None:
-        """Record the engine's answer, `end` each client's, and tell the controller."""
+        """Tell the controller of the engine's answer, record it, and `end` each client's."""
         self.end()
-        self.audience.finish(outcome, status, now_s, end, reason=reason, usage=usage)
-        # An error's quick answer says nothing about how fast the replica works.
-        self._tell(usage if outcome == "ok" else None, now_s)
+        try:
+            # An error's quick answer says nothing about how fast the replica works.
+            self.tell(usage if outcome == "ok" else None, now_s)
+        finally:
+            self.audience.finish(outcome, status, now_s, end, reason=reason, usage=usage)
 
     def _attempt_failed(self, kind: FailureKind, message: str, now_s: float) -> None:
         target = self.target
@@ -350,11 +352,11 @@ class Generation:
             driver.handle(Failed(self.id, target.name, kind, True), now_s)
             return
         self.end()
-        stream = self.meter is not None
-        audience.finish(
-            "failed", self._status, now_s, lambda m: m.broken(message, stream=stream), reason=kind
-        )
-        driver.handle(Failed(self.id, target.name, kind, False), now_s)
+        broken = partial(Exchange.broken, message=message, stream=self.meter is not None)
+        try:
+            driver.handle(Failed(self.id, target.name, kind, False), now_s)
+        finally:
+            audience.finish("failed", self._status, now_s, broken, reason=kind)
 
     def _refuse(self, refusal_of: Callable[[Exchange], Refusal], now_s: float) -> None:
         self.end()
@@ -377,7 +379,7 @@ class Generation:
         if driver.orphans or driver.full:
             driver.forget(self, self._merge_key)
 
-    def _tell(self, usage: Usage | None, now_s: float) -> None:
+    def tell(self, usage: Usage | None, now_s: float) -> None:
         """Tell the controller that the answer is complete; without usage, that nothing runs."""
         if usage is None:
             self._tell_gone(now_s)

@@ -291,7 +291,7 @@ class Governor:
                 share_ratio=self.share_ratio,
                 period_s=config.period_s,
             )
-            fitted = throttle.prefill_cost()
+            fitted = throttle.prefill_cost.value
             if fitted is not None:
                 its = self._pools.get(replica.models[0])
                 if its is not None:

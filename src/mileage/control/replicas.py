@@ -10,7 +10,7 @@ import msgspec
 
 from mileage.control.config import ControlConfig
 from mileage.control.gpu_meter import GpuMeter
-from mileage.control.throttle import make_throttle
+from mileage.control.throttle import first_limit, make_throttle
 from mileage.core.request import Endpoint
 from mileage.policy.breaker import Breaker
 from mileage.policy.limits.choose import make_limit
@@ -258,7 +258,8 @@ class Replicas:
             replica.down_reason = None
             replica.breaker.reset()
             replica.restarted()
-            replica.throttle.restarted()
+            limit = first_limit(self._config)
+            replica.throttle.restarted(make_limit(self._config.governor, limit=limit), limit)
         if models != replica.models:
             if models and models[:1] != replica.models[:1]:
                 # Engines list their base model first: those that share it are one fleet, whose

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from mileage.control.config import ControlConfig
 from mileage.control.engine_slots import EngineSlots
 from mileage.control.flight import Flight
 from mileage.control.forecast import ServiceForecast, Speed
+from mileage.control.prefill_cost import PrefillCost
 from mileage.core.events import Finished
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import Slo
-from mileage.costmodel.step_time import StepTimeFit
 from mileage.policy.limits.choose import make_limit
 from mileage.policy.limits.limit import LimitDecision, LimitPolicy, LimitSignals, RequestSample
 
-__all__ = ["Throttle", "make_throttle"]
+__all__ = ["Throttle", "first_limit", "make_throttle"]
 
 _AHEAD_RATIO = 1 / 16
 """Requests that may wait in a full engine, per slot of it."""
 _BEGIN = 32
-_STEPS_MIN = 200.0
-_LOAD_GAIN = 0.1
-_COST_MIN, _COST_MAX = 0.005, 2.0
 _SAMPLES_MAX = 128
 """Of one period; later ones of it are left out."""
 
@@ -39,7 +38,6 @@ class Throttle:
         "_arrivals",
         "_audio",
         "_changed_s",
-        "_context",
         "_decided",
         "_decoding_s",
         "_images",
@@ -50,10 +48,7 @@ class Throttle:
         "_policy",
         "_prefilled",
         "_prefilling",
-        "_running",
         "_samples",
-        "_steps",
-        "_sums",
         "cost",
         "done",
         "due_s",
@@ -61,6 +56,7 @@ class Throttle:
         "in_flight",
         "limit",
         "own_limit",
+        "prefill_cost",
         "prefill_tokens",
         "prefill_tokens_max",
         "reason",
@@ -94,9 +90,7 @@ class Throttle:
         """Work finished since the last decision (`Flight.cost`)."""
         self._decided = (0.0, 0.0)
         self._samples: list[RequestSample] = []
-        self._steps = StepTimeFit()
-        self._running = self._context = 0.0
-        self._sums = [0.0] * 5
+        self.prefill_cost = PrefillCost()
         self._arrivals = 0
         self._peak = 0
         self._images = self._audio = 0
@@ -236,12 +230,16 @@ class Throttle:
         """The operator says how many requests the engine runs at once; None: nothing."""
         self.slots.told = running_max
 
-    def restarted(self) -> None:
-        """The replica is up again, perhaps another engine under the name."""
+    def restarted(self, policy: LimitPolicy, limit: int) -> None:
+        """The replica is up again, perhaps another engine under the name: all begins anew."""
+        self._policy, self.limit, self.own_limit = policy, limit, limit
+        self.failed = False
+        self.prefill_tokens_max = None
         self.view = None
         self.slots.forget()
         self.service = ServiceForecast()
         self.speed = Speed()
+        self.prefill_cost = PrefillCost()
         self._samples.clear()
 
     # --- decisions ----------------------------------------------------------------------------
@@ -268,11 +266,12 @@ class Throttle:
             decision = LimitDecision(high, self.reason)
         else:
             try:
-                decision = self._policy.update(self._signals(waiting, slo), now_s)
+                signals = self._signals(waiting, slo, 1.0 / share_ratio)
+                decision = self._policy.update(signals, now_s)
             except Exception as error:
                 self.failed = True
                 decision = LimitDecision(high, f"the policy failed: {type(error).__name__}")
-        self._learn_steps()
+        self.prefill_cost.learn(self._samples)
         self._learn_speed(now_s)
         self._samples.clear()
         self._arrivals, self._peak = 0, self.in_flight
@@ -289,29 +288,6 @@ class Throttle:
         self.prefill_tokens_max = None if bound is None else math.ceil(bound * share_ratio)
         return changed
 
-    def _learn_steps(self) -> None:
-        """Learn the step time from the mean over the requests that ended, once they make enough.
-
-        A prompt counts whole in the moment of its first token: over the few steps of one request
-        their number is mostly chance, and the fit would take chance for absence of an effect.
-        """
-        sums = self._sums
-        for sample in self._samples:
-            if sample.step_s is not None:
-                steps = max(1, sample.output_tokens - sample.stream)
-                sums[0] += steps
-                sums[1] += steps * sample.decoding_mean
-                sums[2] += steps * sample.kv_tokens_mean
-                sums[3] += steps * sample.prefill_tokens_per_step
-                sums[4] += steps * sample.step_s
-        if sums[0] < _STEPS_MIN:
-            return
-        running, kv_tokens, prefill_tokens, step_s = (total / sums[0] for total in sums[1:])
-        self._sums = [0.0] * 5
-        self._steps.learn(running, kv_tokens, prefill_tokens, step_s)
-        self._running += _LOAD_GAIN * (running - self._running)
-        self._context += _LOAD_GAIN * (kv_tokens - self._context)
-
     def _learn_speed(self, now_s: float) -> None:
         self._pass(now_s)
         at_s, in_flight_s = self._decided
@@ -319,48 +295,54 @@ class Throttle:
         self.done = 0.0
         self._decided = (now_s, self._in_flight_s)
 
-    def prefill_cost(self) -> float | None:
-        """Engine time of a prompt token, in that of an output token; None until the fit is good.
-
-        By the fitted step time: seconds per prompt token, on the plane that prompts weigh most on,
-        over a step without any prompt, shared by the requests that decode in it.
-        """
-        steps, running = self._steps, self._running
-        if not steps.good or running <= 0.0:
-            return None
-        plane = max(steps.planes, key=lambda plane: plane[3])
-        decode_s = plane[0] + plane[1] * running + plane[2] * self._context
-        if not (decode_s > 0.0 and plane[3] > 0.0):
-            return None
-        return min(_COST_MAX, max(_COST_MIN, plane[3] * running / decode_s))
-
-    def _signals(self, waiting: int, slo: Slo) -> LimitSignals:
+    def _signals(self, waiting: int, slo: Slo, scale: float) -> LimitSignals:
+        """`scale`: limits are of the replica, and what we have there is one share of it."""
         in_flight, images, audio = self.in_flight, self._images, self._audio
+        counts = (max(0, in_flight - images - audio), images, audio)
+        samples = tuple(self._samples)
+        if scale != 1.0:
+            samples = tuple(_scaled(sample, scale) for sample in samples)
         return LimitSignals(
             view=self.view,
             running_max=self.slots.most,
-            in_flight=in_flight,
-            in_flight_peak=self._peak,
-            waiting=waiting,
-            arrivals=self._arrivals,
-            samples=tuple(self._samples),
+            in_flight=round(in_flight * scale),
+            in_flight_peak=round(self._peak * scale),
+            waiting=round(waiting * scale),
+            arrivals=self._arrivals * scale,
+            samples=samples,
             ttft_target_s=slo.ttft_s,
             itl_target_s=slo.itl_s,
-            modality_counts=(max(0, in_flight - images - audio), images, audio),
+            modality_counts=counts,
             load_mean=self._kv_tokens / in_flight if in_flight else 0.0,
         )
 
 
-def make_throttle(config: ControlConfig) -> Throttle:
-    """A replica's throttle as configured.
+def _scaled(sample: RequestSample, scale: float) -> RequestSample:
+    return msgspec.structs.replace(
+        sample,
+        running_mean=sample.running_mean * scale,
+        kv_tokens_mean=sample.kv_tokens_mean * scale,
+        prefill_tokens_per_step=sample.prefill_tokens_per_step * scale,
+        decoding_mean=sample.decoding_mean * scale,
+    )
 
-    It begins with the highest limit: what an engine takes by itself is the engine's to say. Only
-    where the model has a target for the latency between tokens to keep does it begin low, and finds
-    its way up: of a first burst that was let in whole every request would miss it.
+
+def make_throttle(config: ControlConfig) -> Throttle:
+    """A replica's throttle as configured."""
+    limit = first_limit(config)
+    return Throttle(make_limit(config.governor, limit=limit), limit)
+
+
+def first_limit(config: ControlConfig) -> int:
+    """The limit that a replica begins with.
+
+    It is the highest one: what an engine takes by itself is the engine's to say. Only where the
+    model has a target for the latency between tokens to keep does it begin low, and finds its way
+    up: of a first burst that was let in whole every request would miss it.
     """
     governor, slo = config.governor, config.slo
     limit = governor.limit_max
     targets = [slo.itl_s, *(each.itl_s for each in slo.models.values())]
     if governor.policy == "model" and any(target is not None for target in targets):
         limit = max(governor.limit_min, min(limit, _BEGIN))
-    return Throttle(make_limit(governor, limit=limit), limit)
+    return limit

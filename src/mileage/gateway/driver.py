@@ -92,6 +92,7 @@ class Driver:
         """
         self._fail_closed = config.on_ledger_failure == "closed"
         self.merging = config.control.merging
+        self.metrics.targets.slo = config.control.slo
         stay, left = set(targets.values()), set(self.targets.values())
         for target in stay - left:
             target.pool.start()
@@ -247,13 +248,14 @@ class Driver:
 
     def snapshot_ledger(self) -> None:
         """Bring the counters of ledger and journal records up to date."""
-        self.metrics.ledger_records.values[()] = self._written_total
-        self.metrics.ledger_dropped.values[()] = self._dropped_total
+        records = self.metrics.records
+        records.ledger_records.values[()] = self._written_total
+        records.ledger_dropped.values[()] = self._dropped_total
         journal = self._journal
         if journal is not None:
-            self.metrics.journal_records.values[()] = journal.records_total
-            self.metrics.journal_dropped.values[()] = journal.dropped_total
-            self.metrics.journal_stopped.set(int(not journal.ok))
+            records.journal_records.values[()] = journal.records_total
+            records.journal_dropped.values[()] = journal.dropped_total
+            records.journal_stopped.set(int(not journal.ok))
 
     def _record(self, record: bytes, then: Then, cut: Cut) -> None:
         self._records.append(record)

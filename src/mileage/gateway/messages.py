@@ -6,7 +6,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from mileage.control.governor import GovernorState
 from mileage.core.events import Event
+from mileage.core.slo import SloConfig
 from mileage.gateway.config import GatewayConfig
 from mileage.measure.metrics import FamilySnapshot
 
@@ -15,6 +17,7 @@ __all__ = [
     "Deliver",
     "Drain",
     "FromWorker",
+    "GovernorReport",
     "Ready",
     "Reconfigure",
     "ReplicaStatus",
@@ -54,13 +57,29 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica as one worker sees it. `state`: up, down, open (breaker) or half_open."""
+    """One replica as one worker sees it. `state`: up, down, open (breaker) or half_open.
+
+    `limit` is this worker's part of what the replica may run at once: over all workers they sum to
+    it. None where nothing limits it.
+    """
 
     name: str
     state: str
     models: tuple[str, ...]
     in_flight: int
     reason: str | None = None
+    limit: float | None = None
+    limit_reason: str | None = None
+    policy_failed: bool = False
+
+
+class GovernorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker's governor. `failure`: why it lets everything through; None while it works.
+    `state` is None where it cannot be told."""
+
+    state: GovernorState | None
+    slo: SloConfig
+    failure: str | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
@@ -76,6 +95,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     replicas: list[ReplicaStatus]
     config_version: int | None = None
     """Of the configuration that it works by."""
+    governor: GovernorReport | None = None
 
 
 ToWorker: TypeAlias = Configure | Reconfigure | Deliver | Drain

@@ -33,13 +33,13 @@ from mileage.gateway.messages import (
     Drain,
     Ready,
     Reconfigure,
-    ReplicaStatus,
     Report,
     ToWorker,
 )
 from mileage.gateway.metrics import GatewayMetrics
 from mileage.gateway.refusals import error_body
 from mileage.gateway.request_ids import RequestIds
+from mileage.gateway.state_report import state_report
 from mileage.gateway.target import Target
 from mileage.gateway.tls import ServerTls, tls_context
 from mileage.wire.listener import HttpListener
@@ -68,7 +68,7 @@ class Worker:
         self._config, self._config_version = config, config_version
         self._tls = ServerTls(config.server)
         self._channel, self._request_log, self._journal = channel, request_log, journal
-        self.metrics = GatewayMetrics()
+        self.metrics = GatewayMetrics(config.control.slo)
         controller = Controller(
             replicas=tuple(upstream.name for upstream in config.upstreams),
             config=config.control,
@@ -209,33 +209,10 @@ class Worker:
             _log.exception("the state of this worker could not be reported")
 
     def _snapshot(self) -> Report:
-        metrics, driver = self.metrics, self._driver
-        states = driver.controller.replica_states()
-        metrics.connections.set(len(self._listener.connections))
-        metrics.in_flight.set(len(driver.exchanges))
-        metrics.draining.set(int(self._app.draining))
-        metrics.replica_in_flight.values.clear()  # of replicas that are gone nothing is told
-        for state in states:
-            metrics.replica_in_flight.set(state.in_flight, (state.name,))
-        driver.snapshot_ledger()
-        return Report(
-            pid=os.getpid(),
-            at_s=time.monotonic(),
+        return state_report(
+            self._driver,
             connections=len(self._listener.connections),
-            in_flight=len(driver.exchanges),
             draining=self._app.draining,
-            ledger_ok=driver.ledger_ok,
-            families=metrics.snapshot(),
-            replicas=[
-                ReplicaStatus(
-                    name=state.name,
-                    state=state.state,
-                    models=tuple(state.models),
-                    in_flight=state.in_flight,
-                    reason=state.reason,
-                )
-                for state in states
-            ],
             config_version=self._config_version,
         )
 

@@ -16,6 +16,7 @@ import msgspec
 
 __all__ = [
     "Counter",
+    "Families",
     "FamilySnapshot",
     "Gauge",
     "Histogram",
@@ -159,6 +160,24 @@ class Histogram(_Family):
             bounds=self.bounds,
             histograms={k: HistogramValue(list(v.counts), v.sum) for k, v in self.values.items()},
         )
+
+
+class Families:
+    """A group of families: its attributes, and the families of the groups among them."""
+
+    def families(self) -> list[Counter | Gauge | Histogram]:
+        """All of them, in the order in which they were made."""
+        found: list[Counter | Gauge | Histogram] = []
+        for value in vars(self).values():
+            if isinstance(value, Counter | Gauge | Histogram):
+                found.append(value)
+            elif isinstance(value, Families):
+                found += value.families()
+        return found
+
+    def snapshot(self) -> list[FamilySnapshot]:
+        """The values of all of them now."""
+        return [family.snapshot() for family in self.families()]
 
 
 def merge(snapshots: Iterable[FamilySnapshot]) -> list[FamilySnapshot]:

@@ -116,21 +116,21 @@ def test_a_finished_stream_is_counted() -> None:
     )
     assert metrics.requests.values == {("m", "chat", "t", "ok"): 1}
     assert metrics.responses.values == {("200",): 1}
-    assert metrics.prompt_tokens.values == {("m", "t"): 7}
-    assert metrics.output_tokens.values == {("m", "t"): 11}
-    assert metrics.tpot.values[("m",)].sum == pytest.approx(0.1)
-    assert metrics.ttft.values[("m",)].sum == pytest.approx(1.0)
-    assert metrics.duration.values[("m",)].sum == pytest.approx(3.0)
+    assert metrics.usage.prompt_tokens.values == {("m", "t"): 7}
+    assert metrics.usage.output_tokens.values == {("m", "t"): 11}
+    assert metrics.latency.tpot.values[("m",)].sum == pytest.approx(0.1)
+    assert metrics.latency.ttft.values[("m",)].sum == pytest.approx(1.0)
+    assert metrics.latency.duration.values[("m",)].sum == pytest.approx(3.0)
 
 
 def test_failures_and_missing_figures_do_not_enter_latencies() -> None:
     metrics = GatewayMetrics()
     metrics.finished(timeline(outcome="failed", first_token_s=1.0, last_token_s=1.0), "m")
     metrics.finished(timeline(stream=False), "m")
-    assert metrics.ttft.values == {}
-    assert metrics.tpot.values == {}
-    assert metrics.output_tokens.values == {}
-    assert metrics.duration.values[("m",)].count == 1
+    assert metrics.latency.ttft.values == {}
+    assert metrics.latency.tpot.values == {}
+    assert metrics.usage.output_tokens.values == {}
+    assert metrics.latency.duration.values[("m",)].count == 1
 
 
 def test_the_configuration_travels_to_a_worker_unchanged() -> None:

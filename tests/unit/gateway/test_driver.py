@@ -126,7 +126,7 @@ def test_a_log_that_cannot_be_written(
     assert told == [may_go_on]
     states = [made.ledger_ok]
     made.snapshot_ledger()
-    assert made.metrics.ledger_dropped.values[()] == 1
+    assert made.metrics.records.ledger_dropped.values[()] == 1
     log.works, log.error = True, None
     in_loop(lambda: made.record_intent(request(2), 0, told.append, never))
     states.append(made.ledger_ok)

@@ -1,0 +1,69 @@
+"""Metric family of latency targets: the requests that met them, and those that did not."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from mileage.core.slo import SloConfig
+from mileage.core.timeline import RequestTimeline
+from mileage.measure.metrics import Counter, Families
+from mileage.measure.timeline import ttft_s
+
+__all__ = ["TargetMetrics"]
+
+_Target: TypeAlias = Literal["ttft", "itl", "all"]
+
+_NOT_OURS = frozenset(
+    {
+        "model_not_found",
+        "endpoint_not_supported",
+        "rate_limit_exceeded",
+        "concurrency_limit_exceeded",
+        "insufficient_quota",
+    }
+)
+"""Codes of refusals for the client's own mistake or its tenant's own limits: one tenant that goes
+on asking after its budget is used up would else make everybody's attainment worthless."""
+
+
+class TargetMetrics(Families):
+    """Measures streams against the targets in force at their end.
+
+    Of an answer that is no stream nobody sees when its tokens came: it is neither met nor missed,
+    and neither is it when it was refused.
+    """
+
+    def __init__(self, slo: SloConfig) -> None:
+        self.slo = slo
+        self.requests = Counter(
+            "mileage_slo_requests_total",
+            "Streams by whether they met their targets: ttft; itl (p99 of the stream's own gaps); "
+            "all, for which those that failed, or were refused for want of capacity, count as "
+            "missed. Cancelled ones and a tenant's own limits count as neither.",
+            ("model", "target", "met"),
+        )
+
+    def finished(self, timeline: RequestTimeline, model: str) -> None:
+        """Count a request that has ended; `model` is its label."""
+        slo = self.slo.of(timeline.model)
+        if not timeline.stream or (slo.ttft_s is None and slo.itl_s is None):
+            return
+        outcome = timeline.outcome
+        if outcome == "failed" or (outcome == "rejected" and timeline.reason not in _NOT_OURS):
+            self._count(model, "all", False)
+        if outcome != "ok":
+            return
+        seen, met = False, True
+        first_s, itl_s = ttft_s(timeline), timeline.itl_p99_s
+        if slo.ttft_s is not None and first_s is not None:
+            seen, met = True, first_s <= slo.ttft_s
+            self._count(model, "ttft", met)
+        if slo.itl_s is not None and itl_s is not None:
+            smooth = itl_s <= slo.itl_s
+            self._count(model, "itl", smooth)
+            seen, met = True, met and smooth
+        if seen:
+            self._count(model, "all", met)
+
+    def _count(self, model: str, target: _Target, met: bool) -> None:
+        self.requests.add((model, target, "yes" if met else "no"))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -361,3 +364,31 @@ def test_engines_come_and_go_and_what_they_run_is_finished(site: ReloadSite) -> 
         answer = site.reload("")
         assert answer["restart_needed"] == ["engines.b"]
         assert site.chat().status_code == 200
+
+
+def test_a_closed_terminal_ends_it_in_order(tmp_path: Path, engine: ScriptedEngine) -> None:
+    master, slave = pty.openpty()
+    command = [str(Path(sys.executable).with_name("mileage")), "serve", "--json"]
+    command += ["--port", "0", "--admin-port", "0", "--engine", f"vllm={engine.url}"]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=slave,
+    )
+    try:
+        os.close(slave)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"{")
+        process.send_signal(signal.SIGHUP)
+        told = b""
+        while b"configuration 1 is in force (SIGHUP)" not in told:
+            told += os.read(master, 65_536)
+        os.close(master)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(20) == 0
+        process.stdout.close()
+    finally:
+        process.kill()
+        process.wait(20)

@@ -166,8 +166,21 @@ async def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, host.ask_reload)
+    loop.add_signal_handler(signal.SIGHUP, _hang_up(host))
     await host.run(ready)
+
+
+def _hang_up(host: Host) -> Callable[[], None]:
+    """What SIGHUP means: a reload, but where it comes because the terminal was closed, the end."""
+    terminal = sys.stderr.isatty()
+
+    def hang_up() -> None:
+        if terminal and not sys.stderr.isatty():
+            host.stop()
+        else:
+            host.ask_reload()
+
+    return hang_up
 
 
 def _dashboard(config: Config, listening: Listening) -> str:

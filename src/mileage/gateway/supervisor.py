@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from mileage.control.shares import Shares
 from mileage.core.errors import ConfigError, MileageError
-from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
+from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp, ShareChanged
 from mileage.gateway.channel import Channel
 from mileage.gateway.config import GatewayConfig, ServerConfig
 from mileage.gateway.messages import (
@@ -101,6 +102,7 @@ class _Slot:
         self.channel: Channel[FromWorker] | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.version: int | None = None  # of the configuration, as the worker has reported
+        self.in_flight = 0  # requests, as reported
 
 
 class Supervisor:
@@ -128,6 +130,7 @@ class Supervisor:
         self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]
         self._state: dict[str, ReplicaUp | ReplicaDown] = {}
         self._views: dict[str, Observed] = {}
+        self._shares: Shares[int] = Shares()
         self._draining = asyncio.Event()
         self._killed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -211,6 +214,15 @@ class Supervisor:
             if slot.channel is not None:
                 slot.channel.send(message)
 
+    def _share_out(self) -> None:
+        """Divide what is meant for all workers together by what each has to do."""
+        slots = {slot.index: slot for slot in self._slots if slot.channel is not None}
+        shares = self._shares.update({index: slot.in_flight for index, slot in slots.items()})
+        for index, ratio in shares.items():
+            channel = slots[index].channel
+            if channel is not None:
+                channel.send(Deliver((ShareChanged(ratio),)))
+
     async def _keep(self, slot: _Slot) -> None:
         """Keep one worker running until drained."""
         backoff_s = _BACKOFF_S
@@ -272,14 +284,16 @@ class Supervisor:
         """Tell a worker all that it is to know, and hear it until it is gone."""
         channel.send(Configure(self._config, self._version))
         channel.send(Deliver((*self._state.values(), *self._views.values())))
-        slot.channel = channel
+        slot.channel, slot.in_flight = channel, 0
+        self._share_out()
         if self._draining.is_set():
             channel.send(Drain())
         try:
             while (message := await channel.receive()) is not None:
                 if not isinstance(message, Ready):
-                    slot.version = message.config_version
+                    slot.version, slot.in_flight = message.config_version, message.in_flight
                     self._reported.set()
+                    self._share_out()
                     _tell(self._on_report, message)
                 elif not slot.ready.done():
                     slot.ready.set_result(None)

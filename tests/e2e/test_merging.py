@@ -85,7 +85,7 @@ class Clients:
 
     async def stream(self, **headers: str) -> Reader:
         """Ask for a stream that stays open until the end of the story."""
-        return await self._stack.enter_async_context(self.open(**headers))
+        return await self._stack.enter_async_context(self.open(STREAM, **headers))
 
     async def post(self, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
         """Ask, and wait for the whole answer."""

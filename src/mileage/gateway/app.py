@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 _ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.items()}
 _DRAIN_RETRY_AFTER_S = 5
+_NOTHING = memoryview(b"")
 
 
 class App:
@@ -133,6 +134,7 @@ class App:
             batch_key=keys.batch,
             batch_items=keys.batch_items,
         )
+        body.prefix = _NOTHING  # a view of the body keeps all of it
         call = Call(
             http,
             body,

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Audience"]
 
+_KEPT_BYTES_MAX = 64 * 1024 * 1024
+"""Of all answers that are kept at once by one worker; past it the next ones take no joiners."""
+
 
 class Audience:
     """One client, mostly; others with the same request may join it while the answer comes.
@@ -32,12 +35,14 @@ class Audience:
         "_lines",
         "_status",
         "members",
+        "merge_key",
         "started",
     )
 
     def __init__(self, driver: Driver, leader: Exchange) -> None:
         self._driver = driver
-        self._kept: list[bytes] | None = None if leader.request.merge_key is None else []
+        self.merge_key = merge_key = leader.request.merge_key
+        self._kept: list[bytes] | None = None if merge_key is None else []
         self._kept_bytes = 0
         self._late = False  # somebody joined after the first token
         self._status = 0
@@ -110,12 +115,21 @@ class Audience:
 
     def _keep(self, kept: list[bytes], run: bytes) -> None:
         """Keep what was sent for those who join late, or take no more joiners."""
-        self._kept_bytes += len(run)
-        if self._kept_bytes <= self._driver.merging.buffer_bytes_max:
+        driver, size = self._driver, len(run)
+        self._kept_bytes += size
+        driver.kept_bytes += size
+        bytes_max = driver.merging.buffer_bytes_max
+        if self._kept_bytes <= bytes_max and driver.kept_bytes <= _KEPT_BYTES_MAX:
             kept.append(run)
         else:
-            self._kept = None
-            self._driver.close(self.members[0])
+            self.forget()
+            driver.close(self.members[0])
+
+    def forget(self) -> None:
+        """Keep nothing of the answer any more."""
+        self._driver.kept_bytes -= self._kept_bytes
+        self._kept_bytes = 0
+        self._kept = None
 
     # --- ends ---------------------------------------------------------------------------------
 

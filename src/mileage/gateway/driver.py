@@ -63,6 +63,8 @@ class Driver:
         """Generations whose leader has left, by its id."""
         self.full: dict[str, int] = {}
         """Merge keys of generations that can take no more members, and the leader's id of each."""
+        self.kept_bytes = 0
+        """Of answers, for those who may join late."""
         self.ledger_ok = True
         self._request_log = request_log
         self._journal = journal
@@ -190,8 +192,9 @@ class Driver:
         if key is not None and generation is not None:
             self.full[key] = generation.id
 
-    def forget(self, generation: Generation, merge_key: str | None) -> None:
+    def forget(self, generation: Generation) -> None:
         """A generation is over."""
+        merge_key = generation.audience.merge_key
         self.orphans.pop(generation.id, None)
         if merge_key is not None and self.full.get(merge_key) == generation.id:
             del self.full[merge_key]

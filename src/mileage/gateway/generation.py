@@ -47,7 +47,6 @@ class Generation:
         "_failure",
         "_headers",
         "_last_token_s",
-        "_merge_key",
         "_status",
         "_whole",
         "attempts",
@@ -72,7 +71,6 @@ class Generation:
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._last_token_s: float | None = None
-        self._merge_key = leader.request.merge_key
         self.id = leader.request.id
         self.audience = Audience(driver, leader)
         self.attempts = 0
@@ -376,8 +374,9 @@ class Generation:
         """Nothing more becomes of it: it can be forgotten."""
         self._done = True
         driver = self._driver
+        self.audience.forget()
         if driver.orphans or driver.full:
-            driver.forget(self, self._merge_key)
+            driver.forget(self)
 
     def tell(self, usage: Usage | None, now_s: float) -> None:
         """Tell the controller that the answer is complete; without usage, that nothing runs."""

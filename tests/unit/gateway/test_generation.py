@@ -1,0 +1,447 @@
+"""A shared generation: who gets what of it, who pays, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from mileage.core.events import Arrived, Cancelled, Failed, Finished, FirstToken
+from mileage.gateway import audience
+from tests.support.shared_generation import DONE, World, in_loop, token
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+LAST = b"data: %b\n\n" % msgspec.json.encode({"choices": [], "usage": USAGE}) + DONE
+
+
+def test_all_members_get_the_same_under_their_own_ids() -> None:
+    def story() -> None:
+        world = World()
+        clients = [world.ask() for _ in range(3)]
+        world.engine.head().send(token("a"), token("b"))
+        assert {client.got for client in clients} == {token("a") + token("b")}
+        world.engine.send(LAST)
+        world.flush()
+
+        assert {client.got for client in clients} == {token("a") + token("b") + DONE}
+        assert all(client.ended for client in clients)
+        assert [b"x-request-id: req-%x\r\n" % c.id in c.head for c in clients] == [True] * 3
+        assert world.log.intents == [client.id for client in clients]
+        assert world.told(FirstToken) == [FirstToken(clients[0].id)]
+        assert [event.request_id for event in world.told(Finished)] == [clients[0].id]
+        assert world.told(Cancelled) == []
+        assert not world.driver.exchanges
+        assert world.driver.kept_bytes == 0
+
+    in_loop(story)
+
+
+def test_the_tokens_are_on_record_whole_and_sums_count_them_once() -> None:
+    def story() -> None:
+        world = World()
+        leader, member = world.ask(), world.ask()
+        world.engine.head().send(token(), token(), LAST)
+
+        first, second = world.record(leader), world.record(member)
+        assert (first.prompt_tokens, second.prompt_tokens) == (7, 7)
+        assert (first.merged_into, second.merged_into) == (None, leader.id)
+        assert (first.merged_members, second.merged_members) == (2, 2)
+        assert world.metrics.prompt_tokens.values == {("unknown", "t"): 7}
+        assert world.metrics.merged.values == {("same",): 1}
+
+    in_loop(story)
+
+
+def test_one_that_is_alone_says_nothing_of_others() -> None:
+    def story() -> None:
+        world = World()
+        client = world.ask()
+        world.engine.head().send(token(), LAST)
+        end = world.record(client)
+        assert (end.merged_into, end.merged_members) == (None, None)
+
+    in_loop(story)
+
+
+def test_a_late_joiner_gets_what_was_sent_and_its_own_times() -> None:
+    def story() -> None:
+        world = World()
+        leader = world.ask()
+        world.engine.head().send(token("a"), now_s=1.0).send(token("b"), now_s=2.0)
+        late = world.ask()
+        assert late.got == token("a") + token("b")
+        world.engine.send(token("c"), now_s=3.0).send(LAST, now_s=4.0)
+
+        assert world.record(leader).token_times == (500_000, 1, 1_500_000, 1, 2_500_000, 1)
+        assert world.record(late).token_times == (0, 2, 2_500_000, 1)
+        assert world.record(late).first_token_s == 0.0
+        assert world.record(late).itl_max_s == 2.5
+        (finished,) = world.told(Finished)
+        assert (finished.itl_mean_s, finished.itl_p99_s) == (1.0, 1.0)
+
+    in_loop(story)
+
+
+def test_a_joiner_is_sent_nothing_before_its_intent_is_on_record() -> None:
+    def story() -> None:
+        world = World(closed=True)
+        leader = world.ask()
+        world.engine.head().send(token("a"))
+        world.log.works = False
+        late = world.ask()
+        assert (late.status, late.ended) == (503, True)
+        assert world.record(late).reason == "ledger_failed"
+        assert world.told(Cancelled) == [Cancelled(late.id)]
+        world.log.works = True
+        world.engine.send(LAST)
+        world.flush()
+        assert leader.got == token("a") + DONE
+
+    in_loop(story)
+
+
+def test_without_a_log_that_must_be_written_nobody_is_served() -> None:
+    def story() -> None:
+        world = World(closed=True)
+        world.controller.holding = True
+        clients = [world.ask() for _ in range(3)]
+        world.log.works = False
+        world.wake()
+        world.flush()
+        assert {client.status for client in clients} == {503}
+        assert not world.calls
+        assert world.told(Cancelled) == [Cancelled(client.id) for client in clients]
+
+    in_loop(story)
+
+
+def test_the_leader_leaves_and_the_next_one_has_the_tokens() -> None:
+    def story() -> None:
+        world = World()
+        leader, member, third = world.ask(), world.ask(), world.ask()
+        world.engine.head().send(token())
+        leader.leave()
+        assert not world.engine.aborted
+        assert world.told(Cancelled) == [Cancelled(leader.id)]
+        world.engine.send(LAST)
+
+        left = world.record(leader)
+        assert (left.outcome, left.merged_into, left.merged_members) == ("cancelled", member.id, 3)
+        assert left.output_tokens_counted == 1
+        stayed = world.record(member)
+        assert (stayed.outcome, stayed.merged_into, stayed.merged_members) == ("ok", None, 2)
+        assert world.record(third).merged_into == member.id
+        assert [event.request_id for event in world.told(Finished)] == [leader.id]
+        assert not world.driver.orphans
+
+    in_loop(story)
+
+
+def test_one_can_join_after_the_leader_has_left() -> None:
+    def story() -> None:
+        world = World()
+        leader, member = world.ask(), world.ask()
+        world.engine.head().send(token())
+        leader.leave()
+        late = world.ask()
+        world.engine.send(LAST)
+        world.flush()
+        assert late.got == member.got == token() + DONE
+
+    in_loop(story)
+
+
+def test_the_last_one_that_leaves_stops_the_engine() -> None:
+    def story() -> None:
+        world = World()
+        leader, member = world.ask(), world.ask()
+        world.engine.head().send(token())
+        leader.leave()
+        member.leave()
+        assert world.engine.aborted
+        assert world.told(Cancelled) == [Cancelled(leader.id), Cancelled(member.id)]
+        assert world.record(leader).merged_into == member.id
+        assert world.record(member).merged_into is None
+        assert not world.driver.orphans
+        assert not world.driver.exchanges
+
+    in_loop(story)
+
+
+def test_one_that_is_held_with_others_can_leave() -> None:
+    def story() -> None:
+        world = World()
+        world.controller.holding = True
+        leader, member = world.ask(), world.ask()
+        leader.leave()
+        assert world.log.intents == []
+        world.wake()
+        assert world.log.intents == [member.id]
+        world.engine.head().send(token(), LAST)
+        world.flush()
+        assert member.got == token() + DONE
+
+    in_loop(story)
+
+
+def test_a_refusal_of_what_is_held_goes_to_all() -> None:
+    def story() -> None:
+        world = World()
+        world.controller.holding = True
+        leader, member, third = world.ask(), world.ask(), world.ask()
+        leader.leave()
+        world.controller.handle = lambda event, now_s: world.controller.reject(leader.id)  # type: ignore[method-assign]
+        world.wake()
+        assert (member.status, third.status) == (503, 503)
+        assert (leader.status, member.json["error"]["code"]) == (None, "queue_full")
+        assert {world.record(c).outcome for c in (member, third)} == {"rejected"}
+        assert not world.driver.exchanges
+
+    in_loop(story)
+
+
+def test_an_attempt_that_fails_before_the_first_byte_is_made_again_for_all() -> None:
+    def story() -> None:
+        world = World()
+        world.controller.retries = 1
+        clients = [world.ask() for _ in range(2)]
+        world.calls[0].head().fail()
+        clients.append(world.ask())
+        world.calls[1].head().send(token(), LAST)
+        world.flush()
+        assert {client.got for client in clients} == {token() + DONE}
+        assert {world.record(client).attempts for client in clients} == {2}
+
+    in_loop(story)
+
+
+def test_when_all_attempts_have_failed_all_are_told() -> None:
+    def story() -> None:
+        world = World()
+        clients = [world.ask() for _ in range(2)]
+        world.engine.head().fail("timeout")
+        world.flush()
+        assert {client.status for client in clients} == {504}
+        assert {world.record(client).reason for client in clients} == {"timeout"}
+
+    in_loop(story)
+
+
+def test_a_stream_that_breaks_ends_for_all_with_the_error_event() -> None:
+    def story() -> None:
+        world = World()
+        clients = [world.ask() for _ in range(2)]
+        world.engine.head().send(token()).fail()
+        world.flush()
+        assert all(b'"code":"upstream_failed"' in client.got for client in clients)
+        assert all(client.ended for client in clients)
+        assert world.told(Failed) == [Failed(clients[0].id, "a", "broken", False)]
+        assert world.record(clients[1]).merged_into == clients[0].id
+
+    in_loop(story)
+
+
+# --- slow clients ---------------------------------------------------------------------------------
+
+
+def test_a_slow_client_holds_up_nobody_and_misses_nothing() -> None:
+    def story() -> None:
+        world = World()
+        slow, fast = world.ask(), world.ask()
+        slow.slow = True
+        world.engine.head().send(token("a"), token("b"), token("c"))
+        assert not world.engine.paused
+        assert fast.got == token("a") + token("b") + token("c")
+        assert slow.got == token("a")
+        slow.catch_up()
+        assert slow.got == fast.got
+        slow.slow = True
+        world.engine.send(token("d"), token("e"), LAST)
+        world.flush()
+        assert slow.got == fast.got
+        assert slow.ended
+
+    in_loop(story)
+
+
+def test_the_engine_waits_while_all_are_slow() -> None:
+    def story() -> None:
+        world = World()
+        one, other = world.ask(), world.ask()
+        one.slow = other.slow = True
+        world.engine.head().send(token())
+        waits = [world.engine.paused]
+        other.catch_up()
+        waits.append(world.engine.paused)
+        world.engine.send(token())
+        assert other.got == token() * 2
+        other.leave()
+        waits.append(world.engine.paused)
+        one.catch_up()
+        waits.append(world.engine.paused)
+        assert waits == [True, False, True, False]
+        assert one.got == other.got
+
+    in_loop(story)
+
+
+def test_a_client_that_falls_too_far_behind_is_cut_off_and_told_why() -> None:
+    def story() -> None:
+        world = World(buffer_bytes_max=1024)
+        leader, fast = world.ask(), world.ask()
+        leader.slow = True
+        big = token("x" * 600)
+        world.engine.head().send(big, big)
+        ended = [leader.ended]
+        world.engine.send(big)
+        world.flush()
+        assert [*ended, leader.ended] == [False, True]
+        assert b"reads more slowly" in leader.got
+        end = world.record(leader)
+        assert (end.outcome, end.reason, end.merged_into) == ("cancelled", "slow_client", fast.id)
+        assert world.told(Cancelled) == [Cancelled(leader.id)]
+        world.engine.send(LAST)
+        world.flush()
+        assert fast.got == big * 3 + DONE
+
+    in_loop(story)
+
+
+def test_clients_that_are_all_slow_are_not_cut_off() -> None:
+    def story() -> None:
+        world = World(buffer_bytes_max=1024)
+        clients = [world.ask(), world.ask()]
+        for client in clients:
+            client.slow = True
+        world.engine.head().send(*(token("x" * 600) for _ in range(5)))
+        assert world.engine.paused
+        assert not any(client.ended for client in clients)
+
+    in_loop(story)
+
+
+# --- answers too long to keep ---------------------------------------------------------------------
+
+
+def test_a_long_answer_takes_no_more_joiners_and_the_next_one_does() -> None:
+    def story() -> None:
+        world = World(buffer_bytes_max=1024)
+        early = world.ask()
+        world.engine.head().send(token("x" * 2000))
+        second, third = world.ask(), world.ask()
+        assert len(world.calls) == 2
+        arrived = world.told(Arrived)
+        assert arrived[1].request.merge_key == arrived[2].request.merge_key
+        assert arrived[0].request.merge_key != arrived[1].request.merge_key
+        world.calls[1].head().send(token("x" * 2000))
+        fourth = world.ask()
+        assert len(world.calls) == 3
+        for call in world.calls[:2]:
+            call.send(LAST)
+        world.calls[2].head().send(LAST)
+        world.flush()
+        assert early.got == second.got == third.got == token("x" * 2000) + DONE
+        assert fourth.got == DONE
+        assert not world.driver.full
+        world.ask()
+        assert world.told(Arrived)[-1].request.merge_key == arrived[0].request.merge_key
+
+    in_loop(story)
+
+
+def test_no_more_is_kept_than_all_answers_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    def story() -> None:
+        monkeypatch.setattr(audience, "_KEPT_BYTES_MAX", 1000)
+        world = World()
+        world.ask(seed=1)
+        world.calls[0].head().send(token("x" * 600))
+        kept = world.driver.kept_bytes
+        assert 600 < kept <= 1000
+        world.ask(seed=2)
+        world.calls[1].head().send(token("x" * 600))
+        assert world.driver.kept_bytes == kept
+        world.ask(seed=2)
+        assert len(world.calls) == 3
+        world.ask(seed=1)
+        assert len(world.calls) == 3
+        for call in world.calls:
+            call.send(LAST) if call is not world.calls[2] else call.fail()
+        assert world.driver.kept_bytes == 0
+
+    in_loop(story)
+
+
+def test_a_large_whole_answer_is_passed_on_to_all() -> None:
+    def story() -> None:
+        world = World()
+        clients = [world.ask(stream=False) for _ in range(2)]
+        large = msgspec.json.encode({"pad": "x" * (3 << 19), "usage": USAGE})
+        world.engine.head(200, [(b"content-length", b"%d" % len(large))])
+        world.engine.send(large[: 1 << 20], large[1 << 20 : -5])
+        world.ask(stream=False)
+        assert len(world.calls) == 2
+        world.calls[0].end(large[-5:])
+        world.flush()
+        assert {client.got for client in clients} == {large}
+        assert {world.record(client).prompt_tokens for client in clients} == {7}
+
+    in_loop(story)
+
+
+def test_the_engines_error_goes_to_all() -> None:
+    def story() -> None:
+        world = World()
+        clients = [world.ask() for _ in range(2)]
+        world.engine.answer({"error": {"message": "no"}}, status=400)
+        world.flush()
+        assert {client.status for client in clients} == {400}
+        assert world.told(Cancelled) == [Cancelled(client.id) for client in clients]
+
+    in_loop(story)
+
+
+def test_an_error_of_ours_ends_all_connections() -> None:
+    def story() -> None:
+        world = World()
+        clients = [world.ask() for _ in range(2)]
+        exchange = clients[0].exchange
+        assert exchange is not None
+        assert exchange.generation is not None
+        exchange.generation.cut()
+        assert all(client.aborted for client in clients)
+
+    in_loop(story)
+
+
+def test_a_join_to_what_is_not_there_is_answered() -> None:
+    def story() -> None:
+        world = World()
+        world.ask()
+        world.driver.exchanges.clear()
+        lost = world.ask()
+        assert lost.status == 503
+        assert world.told(Cancelled) == [Cancelled(lost.id)]
+
+    in_loop(story)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda world: world.engine.send(LAST), id="the answer is complete"),
+        pytest.param(lambda world: world.engine.fail(), id="it breaks"),
+    ],
+)
+def test_nothing_is_left_of_a_generation(end: Callable[[World], object]) -> None:
+    def story() -> None:
+        world = World()
+        leader, _ = world.ask(), world.ask()
+        world.engine.head().send(token())
+        leader.leave()
+        end(world)
+        world.flush()
+        driver = world.driver
+        assert (driver.exchanges, driver.orphans, driver.full, driver.kept_bytes) == ({}, {}, {}, 0)
+
+    in_loop(story)

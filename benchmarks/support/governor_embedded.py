@@ -27,6 +27,7 @@ SLOTS, WEIGHTS = 8, "q4_0"
 SATURATION = 2 * SLOTS
 LIMITS = (1, 2, 4)
 OVERLOAD, TARGET_FACTOR = 2.0, 3.0
+WARM_S = 20.0
 COMPLETED_MIN = 300
 ALONE, GOVERNED = "engine alone", "governor"
 LAG_MAX_S = 0.025
@@ -120,7 +121,7 @@ class _Bench:
     def saturation(self) -> float:
         """The same requests without targets, alone and governed in turns; the capacity alone."""
         quick = self._around.quick
-        rounds, count = (1, 30) if quick else (4, 80)
+        rounds, count = (1, 30) if quick else (3, 80)
         ratios, rates, tokens_per_s = [], [], []
         with self._gateway("saturation", {}) as stack:
             self._closed(stack.chat_port, None, SATURATION, SATURATION)
@@ -169,7 +170,7 @@ class _Bench:
                 times = poisson_times(
                     70 + number,
                     OVERLOAD * capacity_per_s,
-                    seconds if number >= 0 else min(10.0, seconds),
+                    seconds if number >= 0 else min(WARM_S, seconds),
                 )
                 for name in arms if number % 2 else reversed(arms):
                     if number < 0 and name == ALONE:

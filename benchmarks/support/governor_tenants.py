@@ -6,7 +6,8 @@ What a tenant got is told by the engine, which tags its work, and weighed by the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.support.calls import Call, Mix
@@ -24,6 +25,7 @@ __all__ = ["measure_budget", "measure_shares", "share_ratio", "work_done_s"]
 
 WEIGHTS = {"three": 3.0, "one": 1.0}
 CONNECTIONS = 40
+WARM_S = 12.0
 LIMIT = 16
 STEP_MODEL = "linear"
 ALIKE = {"three": ((60, 100), (16, 32)), "one": ((60, 100), (16, 32))}
@@ -41,7 +43,7 @@ def measure_shares(around: Surroundings) -> Part:
     part.bars = tuple(
         Bar(f"share_error_ratio_{name}", 0.05, at_least=False) for name in ("alike", "unlike")
     )
-    seconds = 4.0 if around.quick else 15.0
+    seconds = 4.0 if around.quick else 20.0
     with StepUpstream(around.new_directory("shares"), core=LOAD_CORE, model=STEP_MODEL) as engine:
         for name, lengths in (("alike", ALIKE), ("unlike", UNLIKE)):
             ratio = _shares(around, engine, name, lengths, seconds, part)
@@ -72,23 +74,29 @@ def _shares(
         loops.append(Loop(mix.endless(41 + number), CONNECTIONS))
     sections = {"governor": {"policy": "static", "static": {"limit": LIMIT}}}
     tenants = {tenant: {"weight": weight} for tenant, weight in WEIGHTS.items()}
-    with around.gateway(
-        around.new_directory(f"shares-{name}"),
-        sections=sections,
-        engine_url=engine.url,
-        engine_slots=engine.slots,
-        tenants=tenants,
-    ) as stack:
-        # The first seconds fill the queue and teach the gateway what an answer takes.
-        warm = run_loops(stack.chat_port, loops, duration_s=seconds / 3, drain_s=0.0)
-        engine.wait_idle()
+    with (
+        around.gateway(
+            around.new_directory(f"shares-{name}"),
+            sections=sections,
+            engine_url=engine.url,
+            engine_slots=engine.slots,
+            tenants=tenants,
+        ) as stack,
+        ThreadPoolExecutor(1) as load,
+    ):
+        running = load.submit(
+            run_loops, stack.chat_port, loops, duration_s=WARM_S + seconds + 1.0, drain_s=0.0
+        )
+        # The first seconds fill the queue and teach the gateway what a token costs this engine.
+        time.sleep(WARM_S)
         engine.reset_lags()
         before = engine.stats()["work"]
-        calls = run_loops(stack.chat_port, loops, duration_s=seconds, drain_s=0.0)
+        time.sleep(seconds)
         stats = engine.stats()
+        calls = running.result()
     engine.wait_idle()
     arm = Arm(f"shares {name}")
-    arm.add([*warm, *calls], seconds)
+    arm.add(calls, seconds)
     part.failures += arm.errors()[:1]
     late = late_steps(stats["lags"])
     if late is not None:
@@ -98,8 +106,8 @@ def _shares(
 
 
 def share_ratio(
-    before: dict[str, Sequence[int]],
-    after: dict[str, Sequence[int]],
+    before: Mapping[str, Sequence[int]],
+    after: Mapping[str, Sequence[int]],
     tags: Sequence[str],
     model: StepModel,
 ) -> float:

@@ -70,8 +70,8 @@ MODELS = {
     ),
     # Every token has its price, and next to nothing else costs: work is the tokens' sum.
     "linear": StepModel(
-        compute=Plane(base_s=0.000_5, running_s=0.001, prefill_token_s=0.000_1),
-        memory=Plane(base_s=0.000_5),
+        compute=Plane(base_s=0.000_2, running_s=0.001, prefill_token_s=0.000_1),
+        memory=Plane(base_s=0.000_2),
     ),
 }
 """Step models by the name that the step engine's command line takes."""

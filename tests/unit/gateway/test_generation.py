@@ -46,7 +46,7 @@ def test_the_tokens_are_on_record_whole_and_sums_count_them_once() -> None:
         assert (first.prompt_tokens, second.prompt_tokens) == (7, 7)
         assert (first.merged_into, second.merged_into) == (None, leader.id)
         assert (first.merged_members, second.merged_members) == (2, 2)
-        assert world.metrics.prompt_tokens.values == {("unknown", "t"): 7}
+        assert world.metrics.usage.prompt_tokens.values == {("unknown", "t"): 7}
         assert world.metrics.merged.values == {("same",): 1}
 
     in_loop(story)

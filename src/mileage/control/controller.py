@@ -130,12 +130,16 @@ class Controller:
             self._dispatcher.woken()
             if now_s >= self._replicas.half_open_due_s:
                 self._replicas.tick(now_s)
-        elif isinstance(event, Observed | ReplicaUp | ReplicaDown):
+        elif isinstance(event, Observed):
+            self._observed(event, now_s)
+            if now_s < self._dispatcher.governor.due_s:
+                return _NOTHING  # it tells of no room by itself: limits are decided in time
+        elif isinstance(event, ReplicaUp | ReplicaDown):
             self._replica_event(event, now_s)
         elif isinstance(event, ConfigChanged):
             return self._configure(event, now_s)
         elif isinstance(event, ShareChanged):
-            self._dispatcher.governor.share_ratio = event.ratio
+            self._dispatcher.governor.share(event.ratio)
             self._dispatcher.intake.share(event.ratio, now_s)
         elif isinstance(event, BudgetGranted | BudgetRecalled):
             self._dispatcher.intake.budget_event(event, now_s)
@@ -289,14 +293,18 @@ class Controller:
 
     # --- everything else ----------------------------------------------------------------------
 
-    def _replica_event(self, event: Observed | ReplicaUp | ReplicaDown, now_s: float) -> None:
-        name = event.view.replica if isinstance(event, Observed) else event.replica
-        replica = self._replicas.get(name)
+    def _observed(self, event: Observed, now_s: float) -> None:
+        replica = self._replicas.get(event.view.replica)
         if replica is None:
             self.ignored += 1
-        elif isinstance(event, Observed):
-            replica.observed(event.view, now_s)
-            replica.throttle.observed(event.view)
+            return
+        replica.observed(event.view, now_s)
+        replica.throttle.observed(event.view)
+
+    def _replica_event(self, event: ReplicaUp | ReplicaDown, now_s: float) -> None:
+        replica = self._replicas.get(event.replica)
+        if replica is None:
+            self.ignored += 1
         elif isinstance(event, ReplicaUp):
             self._replicas.up(replica, event.models)
             self._dispatcher.governor.due_s = now_s  # its limit is decided before it is used

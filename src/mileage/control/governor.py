@@ -80,6 +80,12 @@ class Governor:
             pool.share.reweigh(weights)
         self.due_s = -math.inf
 
+    def share(self, ratio: float) -> None:
+        """So much of every limit is ours from now on: this is one of several workers."""
+        self.share_ratio = ratio
+        for replica in self.replicas:
+            replica.throttle.share(ratio)
+
     def pool(self, takers: Takers) -> Pool:
         """The pool of the replicas that can serve a request."""
         models = takers.serving[0].models
@@ -281,7 +287,7 @@ class Governor:
             pool.forecast.relax()
         for replica in self.replicas:
             throttle = replica.throttle
-            if now_s < throttle.due_s or not replica.models:
+            if now_s < throttle.due_s or not replica.models or throttle.idle:
                 continue
             changed = throttle.decide(
                 now_s,

@@ -102,6 +102,7 @@ class Throttle:
     def use(self, policy: LimitPolicy) -> None:
         """Decide by another policy from now on."""
         self._policy = policy
+        self.due_s = -math.inf
         self.failed = False
         self.prefill_tokens_max = None
 
@@ -115,6 +116,11 @@ class Throttle:
             or not self.prefill_tokens
             or (self.prefill_tokens + prompt_tokens <= bound)
         )
+
+    @property
+    def idle(self) -> bool:
+        """Nothing has happened here since the last decision."""
+        return not (self._peak or self._arrivals or self._samples) and self.due_s > -math.inf
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -280,13 +286,18 @@ class Throttle:
         if changed or self.failed:
             self.reason = decision.reason
         self.limit = limit
-        if limit == slots:
-            # A slot that is free for the time that the next request takes to come is lost.
-            limit += math.ceil(limit * _AHEAD_RATIO)
-        self.own_limit = max(1, math.ceil(limit * share_ratio))
         bound = decision.prefill_tokens_max
         self.prefill_tokens_max = None if bound is None else math.ceil(bound * share_ratio)
+        self.share(share_ratio)
         return changed
+
+    def share(self, ratio: float) -> None:
+        """So much of the limit is ours."""
+        limit = self.limit
+        if limit == self.slots.most:
+            # A slot that is free for the time that the next request takes to come is lost.
+            limit += math.ceil(limit * _AHEAD_RATIO)
+        self.own_limit = max(1, math.ceil(limit * ratio))
 
     def _learn_speed(self, now_s: float) -> None:
         self._pass(now_s)

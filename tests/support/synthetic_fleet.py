@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import math
+import time
 from random import Random
 from typing import Any
 
+from mileage.control.accounts import window_at
+from mileage.control.config import GovernorMode
+from mileage.control.lending import BudgetState
+from mileage.core.actions import RejectReason
 from mileage.core.replica import ReplicaView
+from mileage.core.slo import SloConfig
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.messages import ReplicaStatus, Report
-from mileage.measure.metrics import Counter, FamilySnapshot, Gauge, Histogram
+from mileage.measure.metrics import Counter, Families, FamilySnapshot, Gauge, Histogram
+from tests.support.synthetic_governor import SyntheticGovernor
 
 __all__ = ["SyntheticFleet"]
 
 TTFT_BOUNDS = (0.01, 0.02, 0.04, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
+SLO = SloConfig(ttft_s=0.25, itl_s=0.04)
+CODES: dict[RejectReason, str] = {
+    "rate_limited": "rate_limit_exceeded",
+    "budget_exhausted": "insufficient_quota",
+}
 ITL_BOUNDS = (0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5, 1.0)
 
 
-class _Worker:
+class _Worker(Families):
     """What one worker process has counted."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, pid: int, governor: SyntheticGovernor) -> None:
+        self.pid, self.governor = pid, governor
         self.requests = Counter(
             "mileage_requests_total", "Requests.", ("model", "endpoint", "tenant", "outcome")
         )
@@ -37,18 +49,11 @@ class _Worker:
             "mileage_inter_token_latency_seconds", "ITL.", ("model",), bounds=ITL_BOUNDS
         )
         self.connections = Gauge("mileage_connections", "Open client connections.")
-
-    def snapshots(self) -> list[FamilySnapshot]:
-        families = (
-            self.requests,
-            self.prompt,
-            self.cached,
-            self.output,
-            self.ttft,
-            self.itl,
-            self.connections,
-        )
-        return [family.snapshot() for family in families]
+        self.gpu_s = Counter("mileage_gpu_seconds_total", "GPU time.", labels)
+        self.usd = Counter("mileage_cost_usd_total", "Cost.", labels)
+        self.rejected = Counter("mileage_requests_rejected_total", "Refused.", ("tenant", "reason"))
+        self.merged = Counter("mileage_requests_merged_total", "Merged.", ("kind",))
+        self.slo = Counter("mileage_slo_requests_total", "Targets.", ("model", "target", "met"))
 
 
 class SyntheticFleet:
@@ -67,6 +72,9 @@ class SyntheticFleet:
         pids: tuple[int, ...] = (5_000_001, 5_000_002),
         load: float = 1.0,
         now_s: float = 0.0,
+        slo: SloConfig = SLO,
+        mode: GovernorMode = "act",
+        priced: bool = True,
     ) -> None:
         self.state = FleetState()
         self.load, self.model, self.tenants = load, model, tenants
@@ -78,7 +86,9 @@ class SyntheticFleet:
         self.frozen = False
         self._random = Random(seed)
         self._now_s = now_s
-        self._workers = [_Worker(pid) for pid in pids]
+        self.slo, self._priced = slo, priced
+        self._workers = [_Worker(pid, SyntheticGovernor(slo, mode)) for pid in pids]
+        self.spends: list[BudgetState] = []
         self._health: dict[str, ReplicaHealth] = {}
         self._running = dict.fromkeys(replicas, 0.0)
         for name in replicas:
@@ -117,6 +127,9 @@ class SyntheticFleet:
             self._request(self._random.choice(self._workers), pressure)
         for name in self._running:
             self._observe(name, pressure if name in in_use else None)
+            for worker in self._workers:
+                if name in in_use and self.load:
+                    worker.governor.govern(name, pressure, now_s, self._random)
         for worker in self._workers:
             self._report(worker)
         if self.ledger is not None and self.ledger.ok:
@@ -131,18 +144,64 @@ class SyntheticFleet:
         draw = random.random()
         outcome = "ok" if draw < 0.975 else random.choice(["failed", "cancelled", "rejected"])
         worker.requests.add((self.model, "chat", tenant, outcome))
+        if outcome == "rejected":
+            reason = worker.governor.refuse(tenant, self._now_s, random)
+            worker.rejected.add((tenant, CODES.get(reason, reason)))
         if outcome != "ok":
             return
+        if random.random() < 0.04:
+            worker.merged.add(("same",))
         labels = (self.model, tenant)
         prompt, output = int(random.lognormvariate(6.4, 0.9)), int(random.lognormvariate(4.7, 0.6))
         worker.prompt.add(labels, prompt)
         worker.cached.add(labels, int(prompt * random.betavariate(2, 3)))
         worker.output.add(labels, output)
         slow = 1 / (1.02 - pressure)
-        worker.ttft.observe(0.045 * slow * random.lognormvariate(0, 0.5), (self.model,))
+        first_s, longest_s = 0.045 * slow * random.lognormvariate(0, 0.5), 0.0
+        worker.ttft.observe(first_s, (self.model,))
         for _ in range(6):
             gap_s = 0.011 * (1 + 0.5 * pressure * slow / 4) * random.lognormvariate(0, 0.25)
             worker.itl.observe(gap_s, (self.model,), max(1, output // 6))
+            longest_s = max(longest_s, gap_s)
+        self._judge(worker, first_s, longest_s)
+        gpu_s = (prompt / 40 + output) * 0.0009
+        worker.gpu_s.add(labels, gpu_s)
+        if self._priced:
+            worker.usd.add(labels, gpu_s * 2.5 / 3600)
+
+    def _judge(self, worker: _Worker, first_s: float, longest_s: float) -> None:
+        met = []
+        for target, value_s, most_s in (
+            ("ttft", first_s, self.slo.ttft_s),
+            ("itl", longest_s, self.slo.itl_s),
+        ):
+            if most_s is not None:
+                met.append(value_s <= most_s)
+                worker.slo.add((self.model, target, "yes" if met[-1] else "no"))
+        if met:
+            worker.slo.add((self.model, "all", "yes" if all(met) else "no"))
+
+    def budget(
+        self, tenant: str, unit: Any, per: Any, amount: int, spent: int, **more: int
+    ) -> None:
+        """Give a tenant a budget, in whole units, of which so much is spent."""
+        fields = {"reserved": 0, "excess": 0, "possible_overshoot": 0, "uncertain": 0, **more}
+        self.spends.append(
+            BudgetState(
+                account=f"{tenant}/{unit}/{per}",
+                tenant=tenant,
+                unit=unit,
+                per=per,
+                amount=amount,
+                spent=spent,
+                window_ends_utc_s=window_at(per, time.time()).ends_utc_s,
+                **fields,
+            )
+        )
+
+    def governors(self) -> list[SyntheticGovernor]:
+        """Those of the workers."""
+        return [worker.governor for worker in self._workers]
 
     def _observe(self, name: str, pressure: float | None) -> None:
         if pressure is None:
@@ -177,6 +236,9 @@ class SyntheticFleet:
                     models=(self.model,),
                     in_flight=((view.running or 0) // share) if view is not None and live else 0,
                     reason=health.reason,
+                    limit=self._limit_part(worker, health.name) if live else None,
+                    limit_reason="step 38.1 ms at 60 + stall 4.2 ms, cap 45 ms: held at 60",
+                    policy_failed=health.name in worker.governor.policy_failed,
                 )
             )
         in_flight = sum(status.in_flight for status in statuses)
@@ -189,10 +251,17 @@ class SyntheticFleet:
                 in_flight=in_flight,
                 draining=self.drains > 0,
                 ledger_ok=self.ledger is None or self.ledger.ok,
-                families=worker.snapshots(),
+                families=worker.snapshot(),
                 replicas=statuses,
+                governor=worker.governor.report(self.tenants),
             )
         )
+
+    def _limit_part(self, worker: _Worker, replica: str) -> float | None:
+        governor = worker.governor
+        if governor.mode == "off" or governor.failure is not None:
+            return None
+        return governor.limits.get(replica, 64) / len(self._workers)
 
     def _poisson(self, mean: float) -> int:
         if mean <= 0:
@@ -213,6 +282,9 @@ class SyntheticFleet:
 
     def ledger_status(self) -> LedgerStatus | None:
         return self.ledger
+
+    def budget_states(self) -> list[BudgetState]:
+        return self.spends
 
     def engine_pids(self) -> list[int]:
         return []

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from mileage.core.errors import ConfigError, MileageError
 from mileage.gateway.admin.fleet import Fleet
+from mileage.gateway.admin.governor import GovernorStatus
 from mileage.gateway.admin.responses import error, json
 from mileage.gateway.admin.series import LEVELS, SeriesStore
 from mileage.gateway.admin.status import Status
@@ -28,6 +29,10 @@ class Plane(Protocol):
 
     def status(self) -> Status:
         """The state of the gateway now."""
+        ...
+
+    def governor(self) -> GovernorStatus:
+        """What the governor does now."""
         ...
 
     def utc_offset_s(self) -> float:
@@ -50,6 +55,7 @@ class ControlApi:
         get, post = ["GET"], ["POST"]
         return [
             Route("/api/v1/status", self._status, methods=get),
+            Route("/api/v1/governor", self._governor, methods=get),
             Route("/api/v1/config", self._config, methods=get),
             Route("/api/v1/config/reload", self._reload, methods=post),
             Route("/api/v1/replicas", self._replicas, methods=get),
@@ -62,6 +68,9 @@ class ControlApi:
 
     async def _status(self, request: Request) -> Response:
         return json(self._plane.status())
+
+    async def _governor(self, request: Request) -> Response:
+        return json(self._plane.governor())
 
     async def _config(self, request: Request) -> Response:
         return json(self._fleet.config_public())

@@ -22,6 +22,7 @@ from mileage.gateway.admin.api import ControlApi
 from mileage.gateway.admin.config import AdminConfig
 from mileage.gateway.admin.events import EventStream, Hub
 from mileage.gateway.admin.fleet import Fleet
+from mileage.gateway.admin.governor import GovernorStatus, governor_status
 from mileage.gateway.admin.pages import Pages
 from mileage.gateway.admin.processes import ProcessSample, ProcessSampler, Role
 from mileage.gateway.admin.responses import error
@@ -41,6 +42,7 @@ class _Update(msgspec.Struct, frozen=True):
 
     sample: Sample | None
     status: Status
+    governor: GovernorStatus
 
 
 class AdminApp:
@@ -105,7 +107,8 @@ class AdminApp:
         roles |= dict.fromkeys(self._fleet.engine_pids(), "engine")
         self._processes = self._sampler.sample(roles, now_s)
         self.series.sample(self._fleet.reports(), self._fleet.views(), now_s)
-        update = _Update(self.series.latest(self.utc_offset_s()), self.status())
+        sample = self.series.latest(self.utc_offset_s())
+        update = _Update(sample, self.status(), self.governor())
         self.hub.publish(msgspec.json.encode(update))
 
     def utc_offset_s(self) -> float:
@@ -129,6 +132,10 @@ class AdminApp:
             subscribers=self.hub.subscribers,
             draining=self._drain_asked,
         )
+
+    def governor(self) -> GovernorStatus:
+        """What the governor does now."""
+        return governor_status(self._fleet, utc_offset_s=self.utc_offset_s())
 
     def drain(self) -> None:
         """Ask the fleet to drain, and show it at once."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from mileage.control.lending import BudgetState
 from mileage.core.replica import ReplicaView
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.messages import Report
@@ -77,6 +78,10 @@ class Fleet(Protocol):
 
     def ledger_status(self) -> LedgerStatus | None:
         """None where no ledger is configured."""
+        ...
+
+    def budget_states(self) -> list[BudgetState]:
+        """How the tenants' budgets stand, in the order of the configuration."""
         ...
 
     def engine_pids(self) -> list[int]:
@@ -161,6 +166,10 @@ class FleetState:
     def views(self) -> list[ReplicaView]:
         """The latest observation of every replica."""
         return list(self._views.values())
+
+    def budget_states(self) -> list[BudgetState]:
+        """None, for whom nobody keeps a treasury."""
+        return []
 
     def families(self) -> list[FamilySnapshot]:
         """Families over live and gone workers; not to be changed by the caller."""

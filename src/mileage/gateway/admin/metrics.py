@@ -10,6 +10,7 @@ import msgspec
 from mileage import __version__
 from mileage.gateway.admin.config_metrics import config_families
 from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.governor_metrics import governed_families
 from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge
@@ -123,6 +124,7 @@ def families(fleet: Fleet, plane: PlaneFigures, now_s: float) -> list[FamilySnap
         *fleet.families(),
         *(family for family in own if family.numbers),
         *config_families(fleet.config_status()),
+        *governed_families(fleet),
     ]
 
 

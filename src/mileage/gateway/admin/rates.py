@@ -11,7 +11,7 @@ import msgspec
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import FamilySnapshot
 
-__all__ = ["QUANTILES", "Key", "WorkerRates"]
+__all__ = ["MET_RATIO", "QUANTILES", "Key", "WorkerRates"]
 
 Key: TypeAlias = tuple[str, str | None]
 """A series: its name and its label value, or None where it has no label."""
@@ -27,7 +27,10 @@ _SLACK_S = 0.5
 """Reports come about once a second: one that is a little older than the window still opens it."""
 
 _REQUESTS = "mileage_requests_total"
-"""The one counter of which no series means none: an engine may never tell tokens or cache hits."""
+_REJECTED = "mileage_requests_rejected_total"
+_MERGED = "mileage_requests_merged_total"
+_OURS = frozenset({_REQUESTS, _REJECTED, _MERGED})
+"""Counters of which no series means none: an engine may never tell tokens or cache hits."""
 
 _COUNTERS: dict[str, tuple[str, str | None]] = {
     _REQUESTS: ("requests_per_s", "outcome"),
@@ -35,12 +38,17 @@ _COUNTERS: dict[str, tuple[str, str | None]] = {
     "mileage_cached_tokens_total": ("cached_tokens_per_s", None),
     "mileage_output_tokens_total": ("output_tokens_per_s", None),
     "mileage_upstream_failures_total": ("upstream_failures_per_s", "replica"),
+    _REJECTED: ("rejected_per_s", "reason"),
+    _MERGED: ("merged_per_s", "kind"),
 }
 """Family -> the series' name and the label that it is split by."""
 _HISTOGRAMS = {
     "mileage_time_to_first_token_seconds": "ttft_s",
     "mileage_inter_token_latency_seconds": "itl_s",
 }
+_TARGETS = "mileage_slo_requests_total"
+MET_RATIO = "targets_met_ratio"
+"""A share, made of two counts like a quantile of many: met, and missed."""
 
 
 class _Totals(msgspec.Struct, frozen=True):
@@ -48,7 +56,7 @@ class _Totals(msgspec.Struct, frozen=True):
 
     at_s: float
     numbers: dict[Key, float]
-    counts: dict[str, list[int]]
+    counts: dict[Key, list[int]]
 
 
 class WorkerRates:
@@ -65,12 +73,12 @@ class WorkerRates:
         self._workers: dict[int, deque[_Totals]] = {}
         self._now_s = 0.0
 
-    def update(self, reports: Sequence[Report], now_s: float) -> dict[str, list[int]]:
-        """Take the latest reports; return what the histograms gained since the last update."""
+    def update(self, reports: Sequence[Report], now_s: float) -> dict[Key, list[int]]:
+        """Take the latest reports; return what the counts gained since the last update."""
         self._now_s = now_s
         for pid in self._workers.keys() - {report.pid for report in reports}:
             del self._workers[pid]
-        gained: dict[str, list[int]] = {}
+        gained: dict[Key, list[int]] = {}
         for report in reports:
             history = self._workers.setdefault(report.pid, deque())
             if history and history[-1].at_s >= report.at_s:
@@ -103,9 +111,10 @@ class WorkerRates:
                 found[key] = found.get(key, 0.0) + gained / elapsed_s
         return found
 
-    def window_counts(self) -> dict[str, list[int]]:
-        """Histogram counts of the last ten seconds, not cumulative, by series."""
-        found: dict[str, list[int]] = {}
+    def window_counts(self) -> dict[Key, list[int]]:
+        """Counts of the last ten seconds, not cumulative, by series: of histograms by bucket, of
+        `MET_RATIO` met and missed."""
+        found: dict[Key, list[int]] = {}
         for history in self._fresh():
             oldest = _open(history, QUANTILE_WINDOW_S)
             _add(found, _difference(oldest.counts, history[-1].counts))
@@ -120,22 +129,24 @@ class WorkerRates:
 
     def _totals(self, report: Report) -> _Totals:
         numbers: dict[Key, float] = {}
-        counts: dict[str, list[int]] = {}
+        counts: dict[Key, list[int]] = {}
         for family in report.families:
             if family.name in _COUNTERS:
                 _count(numbers, family)
             elif family.name in _HISTOGRAMS:
                 name = _HISTOGRAMS[family.name]
                 self.bounds[name] = family.bounds
-                counts[name] = [0] * (len(family.bounds) + 1)
+                counts[name, None] = [0] * (len(family.bounds) + 1)
                 for value in family.histograms.values():
-                    _add(counts, {name: value.counts})
+                    _add(counts, {(name, None): value.counts})
+            elif family.name == _TARGETS:
+                _count_met(counts, family)
         return _Totals(report.at_s, numbers, counts)
 
 
 def _count(numbers: dict[Key, float], family: FamilySnapshot) -> None:
     name, label = _COUNTERS[family.name]
-    if not family.numbers and family.name != _REQUESTS:
+    if not family.numbers and family.name not in _OURS:
         return
     numbers[name, None] = sum(family.numbers.values())
     if label in family.labels:
@@ -143,6 +154,14 @@ def _count(numbers: dict[Key, float], family: FamilySnapshot) -> None:
         for labels, number in family.numbers.items():
             key = (name, labels[position])
             numbers[key] = numbers.get(key, 0.0) + number
+
+
+def _count_met(counts: dict[Key, list[int]], family: FamilySnapshot) -> None:
+    target_at, met_at = family.labels.index("target"), family.labels.index("met")
+    for labels, number in family.numbers.items():
+        met = labels[met_at] == "yes"
+        pair = [int(number), 0] if met else [0, int(number)]
+        _add(counts, {(MET_RATIO, labels[target_at]): pair})
 
 
 def _open(history: deque[_Totals], window_s: float) -> _Totals:
@@ -157,16 +176,16 @@ def _fell(before: _Totals, after: _Totals) -> bool:
 
 
 def _difference(
-    before: Mapping[str, list[int]], after: Mapping[str, list[int]]
-) -> dict[str, list[int]]:
-    gained: dict[str, list[int]] = {}
+    before: Mapping[Key, list[int]], after: Mapping[Key, list[int]]
+) -> dict[Key, list[int]]:
+    gained: dict[Key, list[int]] = {}
     for name, counts in after.items():
         base = before.get(name) or [0] * len(counts)
         gained[name] = [max(0, a - b) for a, b in zip(counts, base, strict=True)]
     return gained
 
 
-def _add(totals: dict[str, list[int]], counts: Mapping[str, list[int]]) -> None:
+def _add(totals: dict[Key, list[int]], counts: Mapping[Key, list[int]]) -> None:
     for name, more in counts.items():
         known = totals.get(name)
         totals[name] = (

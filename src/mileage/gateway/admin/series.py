@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mileage.core.replica import ReplicaView
-from mileage.gateway.admin.rates import QUANTILES, Key, WorkerRates
+from mileage.gateway.admin.rates import MET_RATIO, QUANTILES, Key, WorkerRates
+from mileage.gateway.admin.targets import newest_governor, target_rows
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import quantile
 
@@ -117,8 +118,8 @@ class Ring:
 class SeriesStore:
     """One point a second from reports and observations, and the coarser levels made of them.
 
-    Rates and gauges of a coarser level are means of its seconds; its quantiles come from all
-    observations of its span, because the mean of p99s is no p99.
+    Rates and gauges of a coarser level are means of its seconds; its quantiles and shares come
+    from all observations of its span, because the mean of p99s is no p99.
     """
 
     def __init__(self, *, levels: Sequence[tuple[int, int]] = LEVELS) -> None:
@@ -132,8 +133,8 @@ class SeriesStore:
         """Take the state of this second. `now_s` is the monotonic clock of reports and views."""
         increments = self._rates.update(reports, now_s)
         means = self._rates.rates() | self._gauges(reports, views, now_s)
-        quantiles = _quantiles(self._rates.bounds, self._rates.window_counts())
-        self._latest = {key: _rounded(value) for key, value in (means | quantiles).items()}
+        found = means | _figures(self._rates.bounds, self._rates.window_counts())
+        self._latest = {key: _rounded(value) for key, value in found.items()}
         self._put_fine(now_s)
         for level in self._coarse:
             level.add(now_s, means, increments, self._rates.bounds)
@@ -199,8 +200,14 @@ class SeriesStore:
             gauges["connections", None] = sum(report.connections for report in fresh)
         for report in fresh:
             for status in report.replicas:
-                key = ("replica_in_flight", status.name)
-                gauges[key] = gauges.get(key, 0) + status.in_flight
+                for name, value in (
+                    ("replica_in_flight", status.in_flight),
+                    ("limit", status.limit),
+                ):
+                    if value is not None:
+                        key = (name, status.name)
+                        gauges[key] = gauges.get(key, 0) + value
+        gauges |= _governed(fresh)
         for view in views:
             if view.age_s(now_s) > VIEW_AGE_MAX_S:
                 continue
@@ -218,13 +225,13 @@ class _Coarse:
         self.ring = ring
         self._index: int | None = None
         self._sums: dict[Key, tuple[float, int]] = {}
-        self._counts: dict[str, list[int]] = {}
+        self._counts: dict[Key, list[int]] = {}
 
     def add(
         self,
         now_s: float,
         means: Mapping[Key, float],
-        increments: Mapping[str, list[int]],
+        increments: Mapping[Key, list[int]],
         bounds: Mapping[str, tuple[float, ...]],
     ) -> None:
         index = int(now_s // self.ring.step_s)
@@ -233,21 +240,42 @@ class _Coarse:
         for key, value in means.items():
             total, seconds = self._sums.get(key, (0.0, 0))
             self._sums[key] = (total + value, seconds + 1)
-        for name, counts in increments.items():
-            known = self._counts.get(name)
+        for key, counts in increments.items():
+            known = self._counts.get(key)
             pairs = zip(known, counts, strict=True) if known else ((0, count) for count in counts)
-            self._counts[name] = [a + b for a, b in pairs]
+            self._counts[key] = [a + b for a, b in pairs]
         point = {key: _rounded(total / seconds) for key, (total, seconds) in self._sums.items()}
-        for key, value in _quantiles(bounds, self._counts).items():
+        for key, value in _figures(bounds, self._counts).items():
             point[key] = _rounded(value)
         self.ring.put(index, point)
 
 
-def _quantiles(
-    bounds: Mapping[str, tuple[float, ...]], counts: Mapping[str, list[int]]
+def _governed(reports: Sequence[Report]) -> dict[Key, float]:
+    """What the governors hold, in all and by replica, and the targets in force."""
+    gauges: dict[Key, float] = {}
+    states = [r.governor.state for r in reports if r.governor and r.governor.state is not None]
+    for state in states:
+        gauges["held", None] = gauges.get(("held", None), 0) + state.held
+        for name, waiting in state.waiting.items():
+            gauges["held", name] = gauges.get(("held", name), 0) + waiting
+    newest = newest_governor(reports)
+    for row in target_rows(newest.slo) if newest is not None else ():
+        for series, target_s in (("ttft_target_s", row.ttft_s), ("itl_target_s", row.itl_s)):
+            if target_s is not None:
+                gauges[series, row.model] = target_s
+    return gauges
+
+
+def _figures(
+    bounds: Mapping[str, tuple[float, ...]], counts: Mapping[Key, list[int]]
 ) -> dict[Key, float]:
+    """Quantiles of histograms, and the share of what met its target; without any: absent."""
     found: dict[Key, float] = {}
-    for name, observed in counts.items():
+    for (name, label), observed in counts.items():
+        if name == MET_RATIO:
+            if any(observed):
+                found[name, label] = observed[0] / sum(observed)
+            continue
         for suffix, q in QUANTILES:
             value = quantile(bounds[name], observed, q)
             if value is not None:

@@ -28,7 +28,9 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
     """One replica: the poller's check, the workers' view of it, and the engine's own figures.
 
     `in_flight` is what this gateway has sent, over all workers; `running` and `waiting` are what
-    the engine says, also of requests from elsewhere. Null is unknown.
+    the engine says, also of requests from elsewhere. `limit` is what it may run at once and `held`
+    what waits for it here, over all workers; `limit_reason` and whether the policy of the limit
+    failed are of one of them. Null is unknown, or no limit.
     """
 
     name: str
@@ -41,6 +43,10 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     worker_states: dict[str, int]
     in_flight: int | None
+    limit: float | None
+    limit_reason: str | None
+    policy_failed: bool
+    held: int | None
     running: int | None
     waiting: int | None
     running_max: int | None
@@ -78,6 +84,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool
     connections: int | None
     in_flight: int | None
+    held: int | None
     subscribers: int
     processes: list[ProcessRow]
     ledger: LedgerStatus | None
@@ -105,6 +112,7 @@ def status(
         draining=draining or any(report.draining for report in reports),
         connections=sum(report.connections for report in reports) if reports else None,
         in_flight=sum(report.in_flight for report in reports) if reports else None,
+        held=_held(reports, None),
         subscribers=subscribers,
         processes=_process_rows(reports, processes, now_s),
         ledger=fleet.ledger_status(),
@@ -118,12 +126,20 @@ def replica_rows(fleet: Fleet, now_s: float) -> list[ReplicaRow]:
     health = {each.name: each for each in fleet.replica_health()}
     views = {view.replica: view for view in fleet.views()}
     seen_by_workers: dict[str, list[ReplicaStatus]] = {}
-    for report in fleet.reports():
+    reports = fleet.reports()
+    for report in reports:
         for each in report.replicas:
             seen_by_workers.setdefault(each.name, []).append(each)
     names = [*health, *sorted((seen_by_workers.keys() | views.keys()) - health.keys())]
     return [
-        _replica_row(name, health.get(name), seen_by_workers.get(name, []), views.get(name), now_s)
+        _replica_row(
+            name,
+            health.get(name),
+            seen_by_workers.get(name, []),
+            views.get(name),
+            _held(reports, name),
+            now_s,
+        )
         for name in names
     ]
 
@@ -133,6 +149,7 @@ def _replica_row(
     health: ReplicaHealth | None,
     statuses: Sequence[ReplicaStatus],
     view: ReplicaView | None,
+    held: int | None,
     now_s: float,
 ) -> ReplicaRow:
     worker_states: dict[str, int] = {}
@@ -145,6 +162,7 @@ def _replica_row(
     age_s = view.age_s(now_s) if view is not None else None
     checked_s = health.checked_s if health is not None else None
     models = health.models if health is not None else ()
+    limits = [each.limit for each in statuses if each.limit is not None]
     return ReplicaRow(
         name=name,
         state=state,
@@ -156,6 +174,10 @@ def _replica_row(
         models=models or next((each.models for each in statuses if each.models), ()),
         worker_states=worker_states,
         in_flight=sum(each.in_flight for each in statuses) if statuses else None,
+        limit=round(sum(limits), 2) if limits else None,
+        limit_reason=next((each.limit_reason for each in statuses if each.limit_reason), None),
+        policy_failed=any(each.policy_failed for each in statuses),
+        held=held,
         running=view.running if view is not None else None,
         waiting=view.waiting if view is not None else None,
         running_max=view.running_max if view is not None else None,
@@ -165,6 +187,14 @@ def _replica_row(
         check_age_s=round(max(0.0, now_s - checked_s), 3) if checked_s is not None else None,
         stale=age_s is not None and age_s > STALE_S,
     )
+
+
+def _held(reports: Sequence[Report], replica: str | None) -> int | None:
+    """Requests that the workers' governors hold: in all, or the replica's part of them."""
+    states = [r.governor.state for r in reports if r.governor and r.governor.state is not None]
+    if not states:
+        return None
+    return sum(s.held if replica is None else s.waiting.get(replica, 0) for s in states)
 
 
 def _state(health: ReplicaHealth | None, worker_states: dict[str, int]) -> ReplicaState:

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from mileage.gateway.admin.fleet import LedgerStatus
+from mileage.gateway.admin.governor import DecisionRow, FailureRow, GovernorStatus
 from mileage.gateway.admin.series import LEVELS, POINTS_MAX, SeriesDocument
+from mileage.gateway.admin.spend import BudgetRow, TenantRow
 from mileage.gateway.admin.status import ProcessRow, ReplicaRow, Status
+from mileage.gateway.admin.targets import TargetRow
 from tests.support.admin_plane import AdminPlane
 
 
@@ -39,7 +42,22 @@ def test_every_error_code_is_there(page: str, repository: Path) -> None:
     assert used == set(re.findall(r"`(\w+)`", table)) - {"code", "param"}
 
 
-@pytest.mark.parametrize("struct", [Status, ReplicaRow, ProcessRow, LedgerStatus, SeriesDocument])
+@pytest.mark.parametrize(
+    "struct",
+    [
+        Status,
+        ReplicaRow,
+        ProcessRow,
+        LedgerStatus,
+        SeriesDocument,
+        GovernorStatus,
+        DecisionRow,
+        FailureRow,
+        BudgetRow,
+        TenantRow,
+        TargetRow,
+    ],
+)
 def test_every_field_is_there(page: str, struct: type[msgspec.Struct]) -> None:
     names = [field.name for field in msgspec.structs.fields(struct)]
     assert [name for name in names if f"`{name}`" not in page] == []

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mileage.core.replica import ReplicaView
 from mileage.gateway.admin import exposition, rates
 from mileage.gateway.admin.fleet import LedgerStatus, ReplicaHealth
+from mileage.gateway.admin.governor_metrics import GovernedMetrics
 from mileage.gateway.admin.metrics import AdminMetrics, PlaneFigures, families
 from mileage.gateway.admin.processes import ProcessSample
 from mileage.gateway.admin.reload import ConfigStatus
@@ -105,7 +106,7 @@ def test_the_ledger_is_told_as_far_as_it_is_known() -> None:
 
 
 def test_no_name_is_used_by_the_data_plane_too() -> None:
-    own = {family.name for family in AdminMetrics().all()}
+    own = {family.name for family in (*AdminMetrics().all(), *GovernedMetrics().families())}
     workers = {family.name for family in GatewayMetrics().families()}
     assert own & workers == set()
 
@@ -115,6 +116,7 @@ def test_the_dashboards_series_come_from_families_that_workers_have() -> None:
     for name, (_, label) in rates._COUNTERS.items():
         assert label is None or label in made[name].labels
     assert set(rates._HISTOGRAMS) <= set(made)
+    assert made[rates._TARGETS].labels == ("model", "target", "met")
 
 
 def test_more_replicas_than_a_family_holds_are_still_one_valid_scrape() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from mileage.gateway.admin.rates import WorkerRates
@@ -72,7 +73,7 @@ def test_a_first_report_is_only_a_baseline() -> None:
     gained = rates.update([report(1.0, ok=1_000_000, ttft=(5, 5, 5))], 1.0)
     assert (gained, rates.rates(), rates.window_counts()) == ({}, {}, {})
     gained = rates.update([report(2.0, ok=1_000_003, ttft=(6, 7, 5))], 2.0)
-    assert gained == {"ttft_s": [1, 2, 0]}
+    assert gained == {("ttft_s", None): [1, 2, 0]}
     assert rates.rates()["requests_per_s", "ok"] == pytest.approx(3)
 
 
@@ -116,8 +117,41 @@ def test_quantiles_come_from_the_last_ten_seconds() -> None:
     for second in range(40):
         slow = min(second, 15)
         rates.update([report(float(second), ttft=(second, 0, slow))], float(second))
-    assert rates.window_counts() == {"ttft_s": [10, 0, 0]}
+    assert rates.window_counts() == {("ttft_s", None): [10, 0, 0]}
     assert rates.bounds == {"ttft_s": (1.0, 2.0)}
+
+
+def targets(at_s: float, met: int, missed: int, late: int = 0) -> Report:
+    slo = Counter("mileage_slo_requests_total", "S.", ("model", "target", "met"))
+    for labels, number in (
+        (("m", "all", "yes"), met),
+        (("m", "all", "no"), missed),
+        (("n", "all", "no"), late),
+    ):
+        if number:
+            slo.add(labels, number)
+    return msgspec.structs.replace(report(at_s), families=[slo.snapshot()])
+
+
+def test_met_and_missed_targets_are_counted_over_models() -> None:
+    rates = WorkerRates()
+    rates.update([targets(1.0, 100, 0)], 1.0)
+    gained = rates.update([targets(2.0, 107, 1, late=2)], 2.0)
+    assert gained == {("targets_met_ratio", "all"): [7, 3]}
+    gained = rates.update([targets(3.0, 108, 1, late=2)], 3.0)
+    assert gained == {("targets_met_ratio", "all"): [1, 0]}
+    assert rates.window_counts() == {("targets_met_ratio", "all"): [8, 3]}
+
+
+def test_refusals_and_shared_answers_never_seen_are_a_rate_of_zero() -> None:
+    rates = WorkerRates()
+    families = [
+        Counter("mileage_requests_rejected_total", "R.", ("tenant", "reason")).snapshot(),
+        Counter("mileage_requests_merged_total", "M.", ("kind",)).snapshot(),
+    ]
+    for at_s in (1.0, 2.0):
+        rates.update([msgspec.structs.replace(report(at_s), families=families)], at_s)
+    assert rates.rates() == {("rejected_per_s", None): 0, ("merged_per_s", None): 0}
 
 
 def test_reports_that_come_seldom_still_give_a_rate() -> None:

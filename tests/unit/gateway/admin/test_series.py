@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mileage.control.governor import GovernorState
 from mileage.core.replica import ReplicaView
+from mileage.core.slo import Slo, SloConfig
 from mileage.gateway.admin.rates import Key
 from mileage.gateway.admin.series import Ring, SeriesStore
-from mileage.gateway.messages import ReplicaStatus, Report
-from mileage.measure.metrics import Counter, Histogram
+from mileage.gateway.messages import GovernorReport, ReplicaStatus, Report
+from mileage.measure.metrics import Counter, FamilySnapshot, Histogram
 
 
 @dataclass
@@ -173,6 +176,70 @@ def test_a_coarse_quantile_is_of_all_observations_not_a_mean_of_quantiles() -> N
     assert sum(fine) / len(fine) < 1.0
     # 100 of the span's 109 observations lie in the bucket above one second.
     assert 1.0 < (document.values["ttft_p50_s"][1] or 0) <= 10.0
+
+
+def slo_counts(met: int, missed: int) -> FamilySnapshot:
+    counter = Counter("mileage_slo_requests_total", "S.", ("model", "target", "met"))
+    counter.add(("m", "all", "yes"), met)
+    counter.add(("m", "all", "no"), missed)
+    return counter.snapshot()
+
+
+def test_a_coarse_share_is_of_all_requests_not_a_mean_of_shares() -> None:
+    store, worker = SeriesStore(levels=((1, 60), (10, 10))), Worker()
+    met, missed = 1, 1
+    for second in range(20):
+        met, missed = (met, missed + 90) if second == 15 else (met + 1, missed)
+        report = worker.report(float(second))
+        report = msgspec.structs.replace(report, families=[slo_counts(met, missed)])
+        store.sample([report], [], float(second))
+    (coarse,) = store.read(60, 0.0, step_s=10).groups["targets_met_ratio"]
+    assert coarse.label == "all"
+    # 9 of the second span's 99 met their targets; the mean of its seconds would be 0.9.
+    assert coarse.values == [1.0, pytest.approx(9 / 99, rel=1e-4)]
+    (fine,) = store.read(20, 0.0, step_s=1).groups["targets_met_ratio"]
+    assert fine.values[0] is None
+    assert fine.values[14] == 1
+
+
+def governed(pid: int, held: int, limit: float | None) -> Report:
+    replica = ReplicaStatus(name="a", state="up", models=("m",), in_flight=1, limit=limit)
+    state = GovernorState(
+        mode="act",
+        policy="model",
+        held=held,
+        held_by_tenant={},
+        held_total=held,
+        refused_total={},
+        would_hold_total=0,
+        would_refuse_total=0,
+        waiting={"a": held},
+        decisions=[],
+    )
+    slo = SloConfig(ttft_s=2.0, models={"m": Slo(itl_s=0.05)})
+    return msgspec.structs.replace(
+        Worker().report(10.0),
+        pid=pid,
+        replicas=[replica],
+        governor=GovernorReport(state=state, slo=slo),
+    )
+
+
+def test_a_second_has_what_is_held_the_limits_and_the_targets() -> None:
+    store = SeriesStore()
+    store.sample([governed(1, 3, 4.5), governed(2, 2, 3.5)], [], 10.0)
+    latest = store.latest(0.0)
+    assert latest is not None
+    assert (latest.values["held"], latest.values["ttft_target_s"]) == (5, 2.0)
+    assert "itl_target_s" not in latest.values
+    assert latest.groups["held"] == [("a", 5)]
+    # Each worker's part of the limit makes the whole of it.
+    assert latest.groups["limit"] == [("a", 8)]
+    assert latest.groups["itl_target_s"] == [("m", 0.05)]
+    store.sample([governed(1, 0, None)], [], 11.0)
+    latest = store.latest(0.0)
+    assert latest is not None
+    assert "limit" not in latest.groups
 
 
 @given(

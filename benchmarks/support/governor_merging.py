@@ -48,7 +48,7 @@ def measure_merging(around: Surroundings) -> Part:
     }
     _embedded(around, part)
     part.bars = (
-        Bar("merged_streams_generations", 1 + 0.5, at_least=False),
+        Bar("merged_streams_generations", 2, at_least=False),
         Bar("embedding_calls_ratio", 5),
         Bar("embedding_speedup", 2),
     )

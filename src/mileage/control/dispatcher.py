@@ -66,8 +66,12 @@ class Dispatcher:
     ) -> Sequence[Action]:
         """Take on a request that `takers` can serve: send, join, hold or refuse it."""
         flight = self._flight(request, route, takers)
+        observing = self.mode == "observe"
         refusal = self.intake.admit(flight, now_s)
-        if refusal is not None:
+        if observing:
+            self.governor.would(refusal, held=flight.unfunded)
+            flight.unfunded = False
+        elif refusal is not None:
             self.governor.refused(refusal, request.tenant, now_s)
             return (refusal,)
         ticked = self._tick(now_s) if now_s >= self.governor.due_s else _NOTHING
@@ -75,15 +79,17 @@ class Dispatcher:
         if request.merge_key is not None and not flight.unfunded:
             leader_id = merges.find(request)
             if leader_id is not None and leader_id in flights:
-                merges.join(request.id, leader_id)
-                return (*ticked, Join(request.id, leader_id, "same"))
+                if not observing:
+                    merges.join(request.id, leader_id)
+                    return (*ticked, Join(request.id, leader_id, "same"))
+                self.governor.would_merge_total += 1
             merges.lead(request)
         flights[request.id] = flight
         if flight.unfunded:
             self._unfunded[request.id] = flight
             self._unfunded_due_s = min(self._unfunded_due_s, flight.expires_s)
             return (*ticked, Hold(request.id), *self.intake.take_actions(), *self._wake(now_s))
-        if request.batch_key is not None and self.mode == "act":
+        if request.batch_key is not None and not observing:
             actions = self._collect(flight, now_s)
         else:
             actions = self.place(flight, now_s)
@@ -295,13 +301,15 @@ class Dispatcher:
         actions: list[Action] = []
         if not self.intake.ready and now_s < self._unfunded_due_s:
             return actions
-        tenants = frozenset(self.intake.take_ready())
+        tenants = set(self.intake.take_ready())
         self._unfunded_due_s = math.inf
         for flight in list(self._unfunded.values()):
             refusal = None
             if flight.request.tenant in tenants:
                 refusal = self.intake.fund(flight, now_s)
             if refusal is None and flight.unfunded:
+                # In order: those behind it are not tried before it has found room.
+                tenants.discard(flight.request.tenant)
                 if flight.expires_s > now_s:
                     self._unfunded_due_s = min(self._unfunded_due_s, flight.expires_s)
                     continue

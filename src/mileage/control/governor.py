@@ -36,6 +36,7 @@ class GovernorState(msgspec.Struct, frozen=True, kw_only=True):
     would_refuse_total: int
     waiting: dict[str, int]
     decisions: list[Decision]
+    would_merge_total: int = 0
 
 
 class Governor:
@@ -53,6 +54,7 @@ class Governor:
         "replicas",
         "share_ratio",
         "would_hold_total",
+        "would_merge_total",
         "would_refuse_total",
     )
 
@@ -70,6 +72,7 @@ class Governor:
         self.refused_total: dict[RejectReason, int] = {}
         self.would_hold_total = 0
         self.would_refuse_total = 0
+        self.would_merge_total = 0
         """What it would have done, in the mode `observe`."""
 
     def reconfigure(self, config: ControlConfig) -> None:
@@ -156,6 +159,13 @@ class Governor:
         if flight.ttft_target_s is not None and self._config.reject_late and late_s > 0.0:
             self.would_refuse_total += 1
         else:
+            self.would_hold_total += 1
+
+    def would(self, refusal: Reject | None, *, held: bool) -> None:
+        """Count what its tenant's limits would do to a request that is let in all the same."""
+        if refusal is not None:
+            self.would_refuse_total += 1
+        elif held:
             self.would_hold_total += 1
 
     def refused(self, refusal: Reject, tenant: str, now_s: float) -> None:
@@ -331,6 +341,7 @@ class Governor:
             refused_total=dict(self.refused_total),
             would_hold_total=self.would_hold_total,
             would_refuse_total=self.would_refuse_total,
+            would_merge_total=self.would_merge_total,
             waiting={r.name: self._waiting(r) for r in self.replicas if r.models},
             decisions=self.decisions.latest(),
         )

@@ -174,6 +174,19 @@ def test_below_the_load_an_embedding_is_not_held() -> None:
         c.handle(Finished(i, 10, 0, None), i * 1e-4 + 5e-5)
 
 
+def test_observing_merges_nothing_and_holds_to_no_tenants_limit() -> None:
+    tenants = {"acme": TenantLimits(concurrency_max=2)}
+    c = governed(1, mode="observe", tenants=tenants, merging=MergingConfig(batch_load_min=0))
+    for i in range(1, 5):
+        assert kinds(arrive(c, i, merge_key="k")) == [Dispatch]
+    for i in range(5, 9):
+        assert kinds(embedding(c, i)) == [Dispatch]
+    state = c.governor.state()
+    assert state.would_merge_total == 3
+    assert state.would_refuse_total == 6
+    assert not state.refused_total
+
+
 # --- budgets ------------------------------------------------------------------------------------
 
 

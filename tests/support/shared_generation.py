@@ -201,6 +201,9 @@ class _Log:
 class _Intake:
     """Knows of no costs."""
 
+    def rates(self, tenant: str, now_s: float) -> None:
+        return None
+
     def take_spend(self, request_id: int) -> None:
         return None
 

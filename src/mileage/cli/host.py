@@ -14,11 +14,13 @@ import msgspec
 
 from mileage.cli.config import Config, journal_directory, ledger_directory, state_directory
 from mileage.cli.config_source import ConfigSource
+from mileage.cli.ledger_spends import LedgerSpends
 from mileage.cli.listening import Listening
 from mileage.cli.public_config import public_config
 from mileage.cli.reloader import Reloader
 from mileage.cli.replicas import Replicas
 from mileage.cli.worker import command
+from mileage.control.lending import BudgetState
 from mileage.core.errors import MileageError
 from mileage.core.events import Event
 from mileage.dashboard.assets import load_assets
@@ -27,6 +29,7 @@ from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.server import AdminServer, serve_admin
 from mileage.gateway.admin.token import resolve_token, token_path
+from mileage.gateway.budget_desk import BudgetDesk
 from mileage.gateway.config import GatewayConfig, Upstream
 from mileage.gateway.supervisor import Confirmed, Supervisor, bind
 from mileage.storage.feeder import Feeder
@@ -66,6 +69,7 @@ class Host(FleetState):
             forget=self.forget,
         )
         self._supervisor: Supervisor | None = None
+        self._budgets: BudgetDesk | None = None
         self._feeder: Feeder | None = None
         self._serving = False
 
@@ -142,6 +146,10 @@ class Host(FleetState):
             damaged_total=status.damaged_total,
         )
 
+    def budget_states(self) -> list[BudgetState]:
+        """How all budgets stand, in the order of the configuration."""
+        return [] if self._budgets is None else self._budgets.states()
+
     def engine_pids(self) -> list[int]:
         """The embedded engine's process."""
         return self._replicas.pids()
@@ -182,12 +190,14 @@ class Host(FleetState):
     ) -> None:
         """Start what serves: the engine, if it is ours, the workers, the health checks."""
         await self._replicas.start(self._config, parts)
+        budgets = self._start_budgets(parts)
         supervisor = self._supervisor = Supervisor(
             self._gateway_config(self._config),
             sockets,
             command(self._ledger, self._config.ledger, self._log_level),
             on_report=self.report,
             on_gone=self.worker_gone,
+            budgets=budgets,
         )
         parts.push_async_callback(supervisor.stop)
         await supervisor.start()
@@ -196,6 +206,27 @@ class Host(FleetState):
         reloading = asyncio.get_running_loop().create_task(self._reloader.run())
         parts.push_async_callback(_end, reloading)
 
+    def _start_budgets(self, parts: contextlib.AsyncExitStack) -> BudgetDesk:
+        """Start what lends budgets to the workers."""
+        assert self._feeder is not None
+        spends = LedgerSpends(self._ledger, self._feeder)
+        budgets = self._budgets = BudgetDesk(spends.read, self._tell)
+        self._configure_budgets(self._config)
+        parts.push_async_callback(_end, asyncio.get_running_loop().create_task(budgets.run()))
+        return budgets
+
+    def _configure_budgets(self, config: Config) -> None:
+        assert self._budgets is not None
+        self._budgets.configure(
+            config.tenants,
+            on_failure=config.ledger.on_failure,
+            lease_ratio=config.ledger.budget_lease_ratio,
+        )
+
+    def _tell(self, pid: int, event: Event) -> None:
+        if self._supervisor is not None:
+            self._supervisor.tell(pid, event)
+
     async def _apply(self, version: int, config: Config) -> Confirmed:
         """Put a configuration that was reloaded in force."""
         assert self._supervisor is not None
@@ -203,6 +234,7 @@ class Host(FleetState):
         self._feeder.retention_days = config.ledger.retention_days
         move = self._replicas.plan(config)
         await self._replicas.leave(move)
+        self._configure_budgets(config)  # before the workers ask for them
         self._supervisor.configure(version, self._gateway_config(config))
         # After the workers were told of them: what is said of a replica that is unknown is lost.
         self._replicas.join(move)

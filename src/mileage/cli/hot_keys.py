@@ -23,7 +23,7 @@ HOT: dict[str, tuple[str, ...]] = {
     "costs": _ALL,
     "engines": _ALL,
     "governor": _ALL,
-    "ledger": ("on_failure", "retention_days"),
+    "ledger": ("budget_lease_ratio", "on_failure", "retention_days"),
     "merging": _ALL,
     "routing": _ALL,
     "server": (

@@ -111,11 +111,12 @@ class Intake:
         return self._reserve(flight, estimate, now_s)
 
     def fund(self, flight: Flight, now_s: float) -> Reject | None:
-        """Try again to find room in the budget for an unfunded request."""
+        """Try again to find room in the budget for an unfunded request, by what is known by now."""
         claim = self._claims.get(flight.request.id)
         if claim is None or claim.estimate is None:
             flight.unfunded = False
             return None
+        claim.estimate = self._estimator.estimate(claim.request)
         return self._reserve(flight, claim.estimate, now_s, held=True)
 
     def _reserve(

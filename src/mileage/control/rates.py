@@ -78,12 +78,11 @@ class _Bucket:
         return missing / self.per_s if missing > _ROUNDING else 0.0
 
     def resize(self, per_min: float, ratio: float, now_s: float) -> None:
-        """Another rate or share: the bucket stays as full as it was; a debt stays."""
+        """Another rate or share: what is in it stays as far as it fits, and so does a debt."""
         self.fill(now_s)
-        capacity = per_min * ratio
-        if self.level > 0.0:
-            self.level *= capacity / self.capacity
-        self.per_min, self.capacity, self.per_s = per_min, capacity, capacity / _MINUTE_S
+        self.per_min, self.capacity = per_min, per_min * ratio
+        self.per_s = self.capacity / _MINUTE_S
+        self.level = min(self.level, self.capacity)
 
     def state(self, now_s: float) -> RateState:
         self.fill(now_s)
@@ -176,7 +175,7 @@ class TenantGate:
         return 0 if entry is None else entry.in_flight
 
     def reconfigure(self, tenants: Mapping[str, TenantLimits], now_s: float) -> None:
-        """Other limits from now on; buckets stay as full as they are, requests stay counted."""
+        """Other limits from now on; what is left in the buckets stays, requests stay counted."""
         self._tenants = dict(tenants)
         for name, entry in list(self._entries.items()):
             if name not in tenants and not entry.in_flight:

@@ -19,10 +19,10 @@ _TEMPLATE_TOKENS = 16
 """What a chat template adds to a short prompt; learned ratios are of the prompt with this."""
 _BYTES_PER_TOKEN = 4.0
 """The estimate's own; a token has one byte at least."""
-_OUTPUT_TOKENS = 4096
-"""The longest answer to expect of a model of which none was seen."""
-_GPU_NS_PER_WORK = 50_000_000
-"""GPU time of one unit of work at most, before any was seen: 20 tokens/s for a request alone."""
+_OUTPUT_TOKENS = (4096, 256)
+"""Of an answer of a model of which few were seen: at most, and likely."""
+_GPU_NS_PER_WORK = (50_000_000, 10_000_000)
+"""GPU time of a unit of work before it was seen: of a request alone at 20 and at 100 tokens/s."""
 _GPU_NS_PER_WORK_MIN = 1_000_000
 _ROUNDING = 1e-6
 _SEEN_MIN = 8
@@ -50,7 +50,7 @@ NO_SPEND = Spend(0, 0, 0)
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
     """What a request may cost: `most`, with all that is not known taken at its worst, and `likely`,
-    the highest that was seen lately of its kind, which is no more than that."""
+    the highest that was seen lately of its kind (a guess where few were), no more than that."""
 
     most: Spend
     likely: Spend
@@ -163,9 +163,14 @@ class SpendEstimator:
         model = self._models.get(request.model)
         prompt_most, prompt_likely = _prompt_tokens(request, model)
         output_most, output_likely = _output_tokens(request, model)
+        per_work = None if model is None else model.gpu_ns_per_work.value()
+        if per_work is None:
+            per_work_most, per_work_likely = (ns * self._gpus_max for ns in _GPU_NS_PER_WORK)
+        else:
+            per_work_most, per_work_likely = _SAFETY * per_work, per_work
         return Estimate(
-            self._spend(request, model, prompt_most, output_most, _SAFETY),
-            self._spend(request, model, prompt_likely, output_likely, 1.0),
+            self._spend(request, prompt_most, output_most, per_work_most),
+            self._spend(request, prompt_likely, output_likely, per_work_likely),
         )
 
     def actual(
@@ -206,17 +211,9 @@ class SpendEstimator:
         return Spend(prompt_tokens + output_tokens, gpu_ns, nano_usd)
 
     def _spend(
-        self,
-        request: Request,
-        model: _Model | None,
-        prompt_tokens: int,
-        output_tokens: int,
-        safety: float,
+        self, request: Request, prompt_tokens: int, output_tokens: int, gpu_ns_per_work: float
     ) -> Spend:
-        per_work = None if model is None else model.gpu_ns_per_work.value()
-        if per_work is None:
-            per_work, safety = _GPU_NS_PER_WORK * self._gpus_max, 1.0
-        gpu_ns = math.ceil(work_of(prompt_tokens, output_tokens) * per_work * safety)
+        gpu_ns = math.ceil(work_of(prompt_tokens, output_tokens) * gpu_ns_per_work)
         nano_usd = self._prices.nano_usd(
             request.model, gpu_ns=gpu_ns, prompt_tokens=prompt_tokens, output_tokens=output_tokens
         )
@@ -274,7 +271,7 @@ def _prompt_tokens(request: Request, model: _Model | None) -> tuple[int, int]:
         most = request.prompt_tokens_max + math.ceil(_BYTES_PER_TOKEN * besides)
     ratio = None if model is None else model.prompt_ratio.value()
     if ratio is None:
-        return most, most
+        return most, min(most, expected)
     likely = math.ceil(ratio * expected - _ROUNDING)
     # A model with a long template of its own has more than the bytes tell.
     return max(most, likely), likely
@@ -287,9 +284,10 @@ def _output_tokens(request: Request, model: _Model | None) -> tuple[int, int]:
     seen = None if model is None else model.output_tokens.value()
     bound = request.output_tokens_max
     if seen is None:
-        most = likely = _OUTPUT_TOKENS if bound is None else bound
+        most, likely = _OUTPUT_TOKENS
     else:
-        most = math.ceil(seen * _SAFETY) if bound is None else bound
-        likely = min(math.ceil(seen), most)
+        most, likely = math.ceil(seen * _SAFETY), math.ceil(seen)
+    if bound is not None:
+        most, likely = bound, min(bound, likely)
     choices = max(1, request.choices)
     return most * choices, likely * choices

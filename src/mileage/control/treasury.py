@@ -14,19 +14,19 @@ from mileage.core.bounds import require_range
 from mileage.core.events import BudgetGranted
 from mileage.policy.tenants import TenantLimits
 
-__all__ = ["Treasury", "Unfounded"]
+__all__ = ["OpenAccount", "Treasury"]
 
 _REFUSED_RETRY_S = 5.0
 """Where the ledger cannot be read: it may be readable again then."""
 
 
-class Unfounded(msgspec.Struct, frozen=True, kw_only=True):
-    """An account of which only the ledger knows what was spent in the window: by requests that
-    arrived in it and before `before_utc_s`."""
+class OpenAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """An account in its present window. What was spent of it by requests that arrived in the window
+    and before `opened_utc_s` only the ledger knows."""
 
     account: str
     window: Window
-    before_utc_s: float
+    opened_utc_s: float
 
 
 class Treasury:
@@ -72,14 +72,15 @@ class Treasury:
                 self._accounts[name] = account
         return said + self._serve(self._accounts.values(), now_utc_s)
 
-    def unfounded(self, now_utc_s: float) -> list[Unfounded]:
+    def accounts(self, now_utc_s: float) -> list[OpenAccount]:
+        """All accounts in their present windows."""
+        self._roll(now_utc_s)
+        return [_open(account) for account in self._accounts.values()]
+
+    def unfounded(self, now_utc_s: float) -> list[OpenAccount]:
         """The accounts that `found` is to be told of, in their present windows."""
         self._roll(now_utc_s)
-        return [
-            Unfounded(account=a.name, window=a.window, before_utc_s=a.opened_utc_s)
-            for a in self._accounts.values()
-            if a.founding != "done"
-        ]
+        return [_open(a) for a in self._accounts.values() if a.founding != "done"]
 
     def found(self, spends: Iterable[AccountSpend], now_utc_s: float) -> list[Delivery]:
         """What was spent before by accounts that are `unfounded`, in the windows given there."""
@@ -148,11 +149,6 @@ class Treasury:
             account.left(worker, settled=settled)
         return self._serve(self._accounts.values(), now_utc_s)
 
-    def windows(self, now_utc_s: float) -> dict[str, Window]:
-        """The present window of every account."""
-        self._roll(now_utc_s)
-        return {name: account.window for name, account in self._accounts.items()}
-
     def reconcile(
         self, worker: int, spends: Iterable[AccountSpend] | None, now_utc_s: float
     ) -> list[Delivery]:
@@ -198,3 +194,9 @@ class Treasury:
             elif account.asks:
                 said += account.serve(len(self._workers), now_utc_s)
         return said
+
+
+def _open(account: Lending) -> OpenAccount:
+    return OpenAccount(
+        account=account.name, window=account.window, opened_utc_s=account.opened_utc_s
+    )

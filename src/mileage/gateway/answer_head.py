@@ -22,9 +22,14 @@ def forwarded_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         [
             b"%b: %b\r\n" % (name, value)
             for name, value in headers
-            if name in _FORWARDED or (name.startswith(b"x-") and name not in _OURS)
+            if name in _FORWARDED or (name.startswith(b"x-") and not _is_ours(name))
         ]
     )
+
+
+def _is_ours(name: bytes) -> bool:
+    """What the gateway tells of itself; an engine's rates are those of our account with it."""
+    return name in _OURS or name.startswith(b"x-ratelimit-")
 
 
 def retry_after_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

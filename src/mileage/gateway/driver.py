@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from mileage.control.controller import Controller
-from mileage.core.actions import Dispatch, Join, Reject, WakeAt
+from mileage.core.actions import AskBudget, Dispatch, Join, Reject, ReturnBudget, WakeAt
 from mileage.core.events import Arrived, Cancelled, Event, ReplicaUp, Woke
 from mileage.core.ports import JournalSink, RequestLog
 from mileage.core.request import Request
@@ -39,6 +39,10 @@ Then: TypeAlias = Callable[[bool], None]
 Cut: TypeAlias = Callable[[], None]
 
 
+def _no_treasury(actions: list[AskBudget | ReturnBudget]) -> None:
+    """Nobody grants budgets: who has one waits."""
+
+
 class Driver:
     """Owns the exchanges in flight of one worker."""
 
@@ -61,6 +65,9 @@ class Driver:
         self.exchanges: dict[int, Exchange] = {}
         self.orphans: dict[int, Generation] = {}
         """Generations whose leader has left, by its id."""
+        self.on_budgets: Callable[[list[AskBudget | ReturnBudget]], None] = _no_treasury
+        """Tells the treasury what the controller asks and returns; set by the worker."""
+        self._for_treasury: list[AskBudget | ReturnBudget] = []
         self.full: dict[str, int] = {}
         """Merge keys of generations that can take no more members, and the leader's id of each."""
         self.kept_bytes = 0
@@ -154,6 +161,18 @@ class Driver:
                 self._join(action, now_s)
             elif type(action) is WakeAt:
                 self._wake_at(action.at_s)
+            elif type(action) is AskBudget or type(action) is ReturnBudget:
+                self._tell_treasury(action)
+
+    def _tell_treasury(self, action: AskBudget | ReturnBudget) -> None:
+        """Tell the treasury, together with all else that is for it in this turn of the loop."""
+        if not self._for_treasury:
+            asyncio.get_running_loop().call_soon(self._flush_budgets)
+        self._for_treasury.append(action)
+
+    def _flush_budgets(self) -> None:
+        actions, self._for_treasury = self._for_treasury, []
+        self.on_budgets(actions)
 
     def _generation(self, leader_id: int) -> Generation | None:
         """The generation under this id, begun now if there is none; None: nobody waits for it."""

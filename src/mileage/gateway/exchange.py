@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mileage.core.events import Cancelled
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.gateway.call import Call
+from mileage.gateway.rate_lines import rate_lines
 from mileage.gateway.refusals import Refusal, error_event
 from mileage.gateway.usage import Usage
 from mileage.measure.timeline import TokenClock
@@ -135,7 +136,7 @@ class Exchange:
         """Begin an answer of unknown length; its head goes out with the first part."""
         connection = self._connection
         connection.release_body()
-        connection.start(status, self.call.first_lines() + lines)
+        connection.start(status, self._first_lines() + lines)
 
     def write(self, run: bytes) -> bool:
         """Send a part of the answer, or keep it until the client is ready. True: it is slow."""
@@ -158,7 +159,12 @@ class Exchange:
 
     def respond(self, status: int, lines: bytes, body: bytes, recorded: bool = True) -> None:
         """Answer whole."""
-        self._connection.respond(status, self.call.first_lines() + lines, body)
+        self._connection.respond(status, self._first_lines() + lines, body)
+
+    def _first_lines(self) -> bytes:
+        """What every answer's head begins with: the request's id, how its tenant's rates stand."""
+        rates = self._driver.controller.intake.rates(self.request.tenant, time.monotonic())
+        return self.call.first_lines() + rate_lines(rates)
 
     def abort(self, recorded: bool = True) -> None:
         """Cut the connection: the answer cannot be completed, and cannot say so."""

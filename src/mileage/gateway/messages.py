@@ -6,13 +6,16 @@ from typing import TypeAlias
 
 import msgspec
 
+from mileage.control.accounts import AccountSpend
 from mileage.control.governor import GovernorState
+from mileage.core.actions import AskBudget, ReturnBudget
 from mileage.core.events import Event
 from mileage.core.slo import SloConfig
 from mileage.gateway.config import GatewayConfig
 from mileage.measure.metrics import FamilySnapshot
 
 __all__ = [
+    "BudgetTalk",
     "Configure",
     "Deliver",
     "Drain",
@@ -98,5 +101,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     governor: GovernorReport | None = None
 
 
+class BudgetTalk(msgspec.Struct, frozen=True, kw_only=True, tag="budgets"):
+    """What a worker has spent of budgets so far, and what it asks of the treasury or gives back."""
+
+    spends: tuple[AccountSpend, ...]
+    actions: tuple[AskBudget | ReturnBudget, ...] = ()
+
+
 ToWorker: TypeAlias = Configure | Reconfigure | Deliver | Drain
-FromWorker: TypeAlias = Ready | Report
+FromWorker: TypeAlias = Ready | Report | BudgetTalk

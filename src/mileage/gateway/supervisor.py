@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -14,9 +15,11 @@ import msgspec
 from mileage.control.shares import Shares
 from mileage.core.errors import ConfigError, MileageError
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp, ShareChanged
+from mileage.gateway.budget_desk import BudgetDesk
 from mileage.gateway.channel import Channel
 from mileage.gateway.config import GatewayConfig, ServerConfig
 from mileage.gateway.messages import (
+    BudgetTalk,
     Configure,
     Deliver,
     Drain,
@@ -109,7 +112,8 @@ class Supervisor:
     """Runs `config.server.workers` processes of `command`.
 
     The command gets three more arguments: the number of the control socket, that of the listening
-    socket, and the worker's index. `on_report` and `on_gone` (with a pid) tell of the workers.
+    socket, and the worker's index. `on_report` and `on_gone` (with a pid) tell of the workers;
+    `budgets` grants them what their tenants may spend.
     A worker that dies before it has served at all makes `start` fail: the next one would die too.
     One that dies later is started again.
     """
@@ -122,7 +126,9 @@ class Supervisor:
         *,
         on_report: Callable[[Report], None],
         on_gone: Callable[[int], None],
+        budgets: BudgetDesk | None = None,
     ) -> None:
+        self._budgets = budgets
         self._config, self._version = config.worker_share(), 1
         self._reported = asyncio.Event()
         self._command = tuple(command)
@@ -156,6 +162,12 @@ class Supervisor:
         elif isinstance(event, Observed):
             self._views[event.view.replica] = event
         self._send(Deliver((event,)))
+
+    def tell(self, pid: int, event: Event) -> None:
+        """Tell one worker of an event; one that is gone needs none."""
+        for slot in self._slots:
+            if slot.channel is not None and slot.process is not None and slot.process.pid == pid:
+                slot.channel.send(Deliver((event,)))
 
     def configure(self, version: int, config: GatewayConfig) -> None:
         """Let all workers go on with another configuration; later ones begin with it.
@@ -273,11 +285,15 @@ class Supervisor:
         try:
             if self._killed:
                 _kill(process)
+            if self._budgets is not None:
+                self._budgets.joined(process.pid, slot.index)
             await self._talk(slot, await Channel.open(ours, FromWorker))
         finally:
             code = await process.wait()
             slot.process = None
             _tell(self._on_gone, process.pid)
+            if self._budgets is not None:
+                _tell(partial(self._budgets.left, settled=code == 0), process.pid)
         return code
 
     async def _talk(self, slot: _Slot, channel: Channel[FromWorker]) -> None:
@@ -290,7 +306,10 @@ class Supervisor:
             channel.send(Drain())
         try:
             while (message := await channel.receive()) is not None:
-                if not isinstance(message, Ready):
+                if isinstance(message, BudgetTalk):
+                    if self._budgets is not None and slot.process is not None:
+                        _tell(partial(self._budgets.heard, slot.process.pid), message)
+                elif not isinstance(message, Ready):
                     slot.version, slot.in_flight = message.config_version, message.in_flight
                     self._reported.set()
                     self._share_out()

@@ -18,6 +18,7 @@ import msgspec
 
 from mileage.control.controller import Controller
 from mileage.control.snapshot import dump_state
+from mileage.core.actions import AskBudget, ReturnBudget
 from mileage.core.errors import ConfigError
 from mileage.core.events import ConfigChanged, Event
 from mileage.core.ports import JournalSink, RequestLog
@@ -28,6 +29,7 @@ from mileage.gateway.config import GatewayConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.file_limit import fit_connections, raise_file_limit
 from mileage.gateway.messages import (
+    BudgetTalk,
     Configure,
     Deliver,
     Drain,
@@ -86,6 +88,7 @@ class Worker:
             merging=config.control.merging,
             journal=journal,
         )
+        self._driver.on_budgets = self._tell_budgets
         self._app = App(config, self._driver, RequestIds(index))
         self._listener = HttpListener(
             config.server,
@@ -123,6 +126,7 @@ class Worker:
         self._request_log.close()
         if self._journal is not None:
             self._journal.close()
+        self._tell_budgets([])
         self._tell_state()
         await self._channel.finish(_FLUSH_S)
 
@@ -199,7 +203,14 @@ class Worker:
             if self._journal is not None:
                 self._journal.flush()
             self._tell_state()
+            self._tell_budgets([])
             await asyncio.sleep(_REPORT_S)
+
+    def _tell_budgets(self, actions: list[AskBudget | ReturnBudget]) -> None:
+        """Tell the treasury what was spent so far, and what the controller asks and returns."""
+        spends = self._driver.controller.intake.spends()
+        if spends or actions:
+            self._channel.send(BudgetTalk(spends=spends, actions=tuple(actions)))
 
     def _tell_state(self) -> None:
         try:

@@ -42,6 +42,8 @@ class FeederStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Read, not committed yet."""
     open_intents: int
     """Requests in flight, as the log shows them."""
+    passes_total: int
+    """Passes with nothing left to do: what was in the log when one began is committed."""
     rows_total: int
     """Rows committed, lost ones included."""
     lost_total: int
@@ -101,6 +103,7 @@ class Feeder:
         self._store: SqliteStore | None = None
         self._follower: LogFollower | None = None
         self._error: str | None = None
+        self._passes = 0
         self._lock = DirectoryLock(directory)
         try:
             with suppress(OSError):
@@ -153,6 +156,7 @@ class Feeder:
             lag_bytes=follower.lag_bytes if follower else 0,
             pending_rows=follower.pending_rows if follower else 0,
             open_intents=sum(len(tail.open) for tail in tails),
+            passes_total=self._passes,
             rows_total=totals.rows,
             lost_total=totals.lost,
             repeated_total=totals.repeated,
@@ -205,6 +209,8 @@ class Feeder:
                     self._error = None
             if more:
                 continue
+            if self._error is None:
+                self._passes += 1
             if stopping:
                 return
             self._stop.wait(pause_s)

@@ -151,6 +151,7 @@ def test_every_cold_key_of_a_section_keeps_its_value() -> None:
         },
         "ledger": {
             "directory": "/x",
+            "budget_lease_ratio": 0.5,
             "on_failure": "closed",
             "segment_bytes_max": 1 << 20,
             "token_times": False,

@@ -156,10 +156,12 @@ def test_limits_that_come_with_a_reload_know_what_is_in_flight() -> None:
     assert admitted(made, 5) == 1
 
 
-def test_a_reload_keeps_how_full_the_bucket_is() -> None:
+def test_a_reload_keeps_what_is_left_as_far_as_it_fits() -> None:
     made = gate(requests_per_min=100)
-    admitted(made, 50)
-    made.reconfigure({"acme": TenantLimits(requests_per_min=10)}, 0.0)
+    admitted(made, 70)
+    made.reconfigure({"acme": TenantLimits(requests_per_min=1000)}, 0.0)
+    assert admitted(made, 10) == 10
+    made.reconfigure({"acme": TenantLimits(requests_per_min=5)}, 0.0)
     assert admitted(made, 50) == 5
     made.reconfigure({}, 0.0)
     assert admitted(made, 500) == 500
@@ -184,6 +186,16 @@ def test_a_process_that_is_one_of_several_has_a_share_of_every_limit() -> None:
     assert rates is not None
     assert rates.requests is not None
     assert (rates.requests.limit, rates.requests.remaining) == (100, 11)
+
+
+def test_shares_that_move_to_and_fro_bring_nothing() -> None:
+    made = gate(requests_per_min=100)
+    made.share(0.5, 0.0)
+    assert admitted(made, 40) == 40
+    for _ in range(10):
+        made.share(0.9, 0.0)
+        made.share(0.5, 0.0)
+    assert admitted(made, 100) == 10
 
 
 def test_of_a_small_concurrency_every_process_may_use_one() -> None:

@@ -61,44 +61,52 @@ def test_without_any_price_nobody_can_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "tokens"),
+    ("fields", "most", "likely"),
     [
         pytest.param(
             {"prompt_tokens_estimate": 10, "prompt_tokens_max": 40, "output_tokens_max": 20},
             40 + 64 + 20,
+            26 + 20,
             id="a prompt's bytes, a template, and the client's bound of the answer",
         ),
         pytest.param(
             {"prompt_tokens_estimate": 10, "output_tokens_max": 20},
             40 + 64 + 20,
+            26 + 20,
             id="bytes that are not known are four per token",
         ),
         pytest.param(
-            {"prompt_tokens_estimate": 10, "output_tokens_max": 20, "choices": 3},
-            40 + 64 + 60,
+            {"prompt_tokens_estimate": 10, "output_tokens_max": 1000, "choices": 3},
+            40 + 64 + 3000,
+            26 + 3 * 256,
             id="every choice is another answer, the prompt is one",
         ),
         pytest.param(
             {"prompt_tokens_estimate": 10},
             40 + 64 + 4096,
+            26 + 256,
             id="no bound, and no answer seen yet",
         ),
         pytest.param(
             {"prompt_tokens_estimate": 10, "endpoint": "embeddings", "output_tokens_max": 9},
             40 + 64,
+            26,
             id="embeddings have no output",
         ),
         pytest.param(
             {"prompt_tokens_estimate": 0, "image_patches": 100, "audio_frames": 10},
             440 + 64 + 4096,
+            126 + 256,
             id="images and audio count",
         ),
     ],
 )
-def test_before_anything_was_seen_the_worst_is_assumed(fields: dict[str, Any], tokens: int) -> None:
+def test_before_anything_was_seen_the_worst_is_assumed_and_the_usual_guessed(
+    fields: dict[str, Any], most: int, likely: int
+) -> None:
     estimate = SpendEstimator(GPU_COSTS).estimate(ask(**fields))
-    assert estimate.most.tokens == estimate.likely.tokens == tokens
-    assert estimate.most.gpu_ns > 0
+    assert (estimate.most.tokens, estimate.likely.tokens) == (most, likely)
+    assert estimate.most.gpu_ns >= 5 * estimate.likely.gpu_ns > 0
 
 
 def test_what_was_seen_makes_the_likely_cost_tight_and_keeps_the_bound() -> None:
@@ -134,7 +142,7 @@ def test_gpu_time_is_learned_per_unit_of_work_with_a_margin() -> None:
 
 def test_models_are_learned_apart() -> None:
     estimator = taught(*[(90, 20)] * 10)
-    assert estimator.estimate(ask(model="other")).likely.tokens > 4096
+    assert estimator.estimate(ask(model="other")).most.tokens > 4096
 
 
 def test_what_the_engine_counted_is_what_it_cost() -> None:

@@ -168,7 +168,7 @@ def test_nothing_is_lent_before_it_is_known_what_was_spent() -> None:
     made = treasury(spent=None)
     assert ask(made, 1, 5) == []
     (due,) = made.unfounded(NOON)
-    assert (due.account, due.window.number, due.before_utc_s) == (DAY, 0, NOON)
+    assert (due.account, due.window.number, due.opened_utc_s) == (DAY, 0, NOON)
     assert made.found([spend(990)], NOON) == [granted(1, 10)]
     assert made.unfounded(NOON) == []
 
@@ -219,7 +219,7 @@ def test_a_budget_that_comes_with_a_reload_asks_the_ledger() -> None:
     made = Treasury({}, now_utc_s=NOON)
     assert ask(made, 1, 5) == [(1, BudgetGranted(DAY, 0, 0, 5.0, True))]
     made.configure(tenants(), NOON + 60)
-    assert [(u.account, u.before_utc_s) for u in made.unfounded(NOON + 60)] == [(DAY, NOON + 60)]
+    assert [(u.account, u.opened_utc_s) for u in made.unfounded(NOON + 60)] == [(DAY, NOON + 60)]
 
 
 def test_states_tell_what_is_spent_reserved_and_above_its_estimate() -> None:

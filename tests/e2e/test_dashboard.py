@@ -27,6 +27,17 @@ from tests.support.dashboard_page import (
 
 pytestmark = pytest.mark.heavy
 
+CHARTS = (
+    "tokens",
+    "ttft",
+    "itl",
+    "requests",
+    "targets",
+    "limits",
+    "refusals",
+    "replicas",
+    "kv",
+)
 HOSTILE = (
     '<img src=x onerror="window.pwned=1">',
     "__proto__",
@@ -55,10 +66,10 @@ def test_one_logs_in_with_the_link_and_sees_live_figures(browser: Chrome, serve:
     assert re.fullmatch(r"\d+(\.\d+)?k?", text(browser, "#tile-output .tile-text"))
     assert re.fullmatch(r"[\d.]+ m?s", text(browser, "#tile-ttft .tile-text"))
     assert re.fullmatch(r"p99 [\d.]+ m?s", text(browser, "#tile-itl .tile-detail"))
-    for chart in ("tokens", "ttft", "itl", "requests", "replicas", "kv"):
+    for chart in CHARTS:
         assert browser.find_elements(By.CSS_SELECTOR, f"#chart-{chart} canvas")
         assert not browser.find_element(By.CSS_SELECTOR, f"#chart-{chart} .empty").is_displayed()
-    assert texts(browser, "#chart-ttft .legend span") == ["p99", "p95", "p50"]
+    assert texts(browser, "#chart-ttft .legend span") == ["p99", "p95", "p50", "target"]
     assert text(browser, "#ledger dd") == "storing"
     before = text(browser, "#version"), text(browser, "#ledger div:nth-child(2) dd")
     wait(browser, lambda: text(browser, "#version") != before[0])
@@ -250,5 +261,7 @@ def test_a_change_of_the_colour_scheme_is_followed(browser: Chrome, serve: Serve
 
     light, dark = choose("light"), choose("dark")
     assert light != dark
-    wait(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, ".chart canvas")) == 6)
+    wait(
+        browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, ".chart canvas")) == len(CHARTS)
+    )
     assert complaints(browser) == []

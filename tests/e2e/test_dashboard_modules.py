@@ -42,6 +42,26 @@ FIGURES: dict[str, list[tuple[str, str]]] = {
         ("61.5", "61.5 s"),
     ],
     "percent": [("null", "–"), ("0", "0 %"), ("0.504", "50 %"), ("1", "100 %"), ("2.5", "250 %")],
+    "attained": [
+        ("null", "–"),
+        ("NaN", "–"),
+        ("0", "0 %"),
+        ("0.456", "45 %"),
+        ("0.9", "90.0 %"),
+        ("0.99", "99.0 %"),
+        ("0.9996", "99.9 %"),
+        ("1", "100 %"),
+    ],
+    "money": [
+        ("null", "–"),
+        ("0", "0"),
+        ("0.00001", "<0.0001"),
+        ("0.0042", "0.0042"),
+        ("0.256", "0.256"),
+        ("12.5", "12.50"),
+        ("1234.5", "1234.50"),
+        ("12_345", "12.3k"),
+    ],
     "duration": [
         ("null", "–"),
         ("0", "0 s"),
@@ -76,11 +96,12 @@ def serve() -> Iterator[Serve]:
 
 
 def run_module(browser: Chrome, body: str) -> Any:
-    """Run `body` in the page with the modules `format` and `series`; what it returns comes back."""
+    """Run `body` in the page with some of its modules by name; what it returns comes back."""
     script = (
         "const done = arguments[arguments.length - 1];"
-        "Promise.all([import('/assets/format.js'), import('/assets/series.js')])"
-        f".then(([format, series]) => done((() => {{ {body} }})()))"
+        "const names = ['format', 'series', 'reasons', 'chart'];"
+        "Promise.all(names.map((name) => import(`/assets/${name}.js`)))"
+        f".then(([format, series, reasons, chart]) => done((() => {{ {body} }})()))"
         ".catch((error) => done(String(error)));"
     )
     return browser.execute_async_script(script)
@@ -132,3 +153,57 @@ def test_the_window_of_points_moves_on_and_asks_again_where_points_are_missing(
         "none": [None, None, None],
         "ranked": [[1, 2], [3, 2], [5, 2]],
     }
+
+
+DECISIONS = [
+    (
+        "{kind: 'limit', subject: 'embedded', limit_before: 4, limit: 3, count: 1,"
+        " reason: 'step 71 ms above 54 ms'}",
+        "embedded: limit 4 → 3, step 71 ms above 54 ms",
+    ),
+    (
+        "{kind: 'limit', subject: 'a', limit_before: null, limit: 1024, count: 1, reason: 'why'}",
+        "a: limit 1,024, why",
+    ),
+    (
+        "{kind: 'refused', subject: 'batch', limit: null, limit_before: null, count: 1,"
+        " reason: 'deadline'}",
+        "batch: one request refused, too late for its target",
+    ),
+    (
+        "{kind: 'refused', subject: 'batch', limit: null, limit_before: null, count: 1200,"
+        " reason: 'something new'}",
+        "batch: 1,200 requests refused, something new",
+    ),
+    (
+        "{kind: 'failed', subject: 'a', limit_before: 4, limit: 64, count: 1,"
+        " reason: 'the policy failed: KeyError'}",
+        "a: the policy failed: KeyError; limit 4 → 64",
+    ),
+]
+
+
+def test_decisions_are_sentences(browser: Chrome, serve: Serve) -> None:
+    open_dashboard(browser, serve(history_s=0))
+    values = ", ".join(value for value, _ in DECISIONS)
+    found = run_module(browser, f"return [{values}].map(reasons.sentence);")
+    assert found == [text for _, text in DECISIONS]
+
+
+def test_a_reference_far_above_all_else_does_not_flatten_the_chart(
+    browser: Chrome, serve: Serve
+) -> None:
+    open_dashboard(browser, serve(history_s=0))
+    found = run_module(
+        browser,
+        """
+        const highest = (values, reference) => chart.Chart.prototype.highest.call({
+          lines: [{values}, {values: [null, reference], reference: true}],
+        });
+        return [
+          highest([1, 2, null], 5), highest([1, 2, null], 9), highest([null, 0], 9),
+          series.summed([[1, null, null], [2, 3, null]]), series.summed([]),
+        ];
+        """,
+    )
+    assert found == [5, 2, 9, [3, 3, None], []]

@@ -94,6 +94,11 @@ class SyntheticFleet:
         for name in replicas:
             self.set_health(name, up=True)
 
+    @property
+    def now_s(self) -> float:
+        """Up to where there was traffic."""
+        return self._now_s
+
     def check(self, health: ReplicaHealth) -> None:
         """What the poller says of a replica from now on, in full."""
         self._health[health.name] = health

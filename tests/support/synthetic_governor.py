@@ -44,8 +44,8 @@ class SyntheticGovernor:
         self.waiting[replica] = waiting
         if random.random() > 0.08:
             return
-        step = random.choice((-3, -1, 2)) if pressure > 0.7 else 2
-        limit = max(16, min(self._limit, before + step))
+        step = random.choice((-4, -2, 1)) if pressure > 0.55 else 2
+        limit = max(40, min(self._limit, before + step))
         if limit != before:
             self.limits[replica] = limit
             word = "raised" if limit > before else "lowered"

@@ -6,6 +6,8 @@ import { clock, tick } from "./format.js";
 const HEIGHT = 148;
 const LIGHT_FILL = "24"; // alpha, as hexadecimal digits after a colour
 const BAND_FILL = "38";
+const FAR = 4; // a reference line this many times above all else would flatten it: only told
+const NO_DATA = "No data in this window";
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
 
 function color(name) {
@@ -31,7 +33,7 @@ export class Chart {
     this.time = element("span", { class: "quiet" });
     this.legend = element("ul", { class: "legend" });
     this.canvas = element("div", { class: "plot", role: "img" });
-    this.empty = element("p", { class: "empty" }, "No data in this window");
+    this.empty = element("p", { class: "empty" }, NO_DATA);
     const title = element("figcaption", {}, element("h2", {}, definition.title), this.time);
     this.node = element(
       "figure",
@@ -43,12 +45,14 @@ export class Chart {
     new ResizeObserver(() => this.resize()).observe(this.canvas);
   }
 
-  update(series) {
+  // `governor` is what the gateway tells of it, or null before it has.
+  update(series, governor) {
     this.series = series;
     this.lines = this.definition.lines(series);
     this.empty.hidden = this.seen;
+    setText(this.empty, this.definition.missing?.(governor) ?? NO_DATA);
     const signature = JSON.stringify(
-      this.lines.map(({ label, color: name, dash, fill, band }) => [label, name, dash, fill, band]),
+      this.lines.map(({ label, color: name, dash, fill, band, step }) => [label, name, dash, fill, band, step]),
     );
     if (signature !== this.signature || this.plot === null) {
       this.signature = signature;
@@ -80,10 +84,22 @@ export class Chart {
   }
 
   get seen() {
-    return this.lines.some((line) => line.values.some((value) => value !== null));
+    return this.lines.some((line) => !line.reference && line.values.some((value) => value !== null));
   }
 
-  top(highest) {
+  // The highest point; reference lines count as long as they are not far above all others.
+  highest() {
+    const tops = (wanted) =>
+      this.lines
+        .filter(({ reference = false }) => reference === wanted)
+        .map(({ values }) => values.reduce((top, value) => Math.max(top, value ?? 0), 0));
+    const data = Math.max(0, ...tops(false));
+    const near = tops(true).filter((top) => data === 0 || top <= FAR * data);
+    return Math.max(data, ...near);
+  }
+
+  top() {
+    const highest = this.highest();
     const least = this.definition.whole ? 4 : 0;
     return highest > 0 ? Math.max(least, roundUp(highest)) : least || 1;
   }
@@ -114,7 +130,7 @@ export class Chart {
       },
       scales: {
         x: { range: () => this.range() },
-        y: { range: (_, __, high) => [0, this.definition.max ?? this.top(high)] },
+        y: { range: () => [0, this.definition.max ?? this.top()] },
       },
       axes: [
         {
@@ -142,6 +158,7 @@ export class Chart {
           width: line.width ?? 1.25,
           dash: line.dash,
           fill: line.fill ? color(line.color) + LIGHT_FILL : undefined,
+          paths: line.step ? uPlot.paths.stepped({ align: 1 }) : undefined,
           points: { show: (_, __, start, stop) => stop - start < 2 },
         })),
       ],
@@ -162,7 +179,8 @@ export class Chart {
     this.entries = names.map((name) => {
       const lines = this.lines.map((line, index) => [line, index]).filter(([line]) => line.label === name);
       const figures = element("b");
-      const swatch = element("i", { class: `swatch ${lines[0][0].color}`, "aria-hidden": "true" });
+      const kind = lines.every(([line]) => line.dash) ? "swatch dashed" : "swatch";
+      const swatch = element("i", { class: `${kind} ${lines[0][0].color}`, "aria-hidden": "true" });
       const label = element("span", { title: name }, name);
       const item = element("li", {}, swatch, label, figures);
       return { name, item, figures, indices: lines.map(([, index]) => index) };
@@ -181,7 +199,7 @@ export class Chart {
       setText(figures, texts.join(" · "));
     }
     const summary = this.entries.map(({ name, figures }) => `${name} ${figures.textContent}`);
-    const text = this.empty.hidden ? `Now: ${summary.join(", ")}` : "No data in this window";
+    const text = this.empty.hidden ? `Now: ${summary.join(", ")}` : this.empty.textContent;
     setAttribute(this.canvas, "aria-label", `Chart: ${this.definition.title}. ${text}`);
   }
 }

@@ -38,6 +38,24 @@ export function percent(value) {
   return given(value) ? `${(value * 100).toFixed(0)} %` : MISSING;
 }
 
+// A share that was attained: all is only what is all.
+export function attained(value) {
+  if (!given(value)) return MISSING;
+  const tenths = Math.floor(value * 1000 + 1e-9) / 10;
+  return `${value >= 1 || tenths < 90 ? Math.floor(tenths) : tenths.toFixed(1)} %`;
+}
+
+// An amount of money: cents where they matter, and enough digits where it is less than one.
+export function money(value) {
+  if (!given(value)) return MISSING;
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  if (size >= 9_999.5) return figure(value);
+  if (size >= 0.995) return value.toFixed(2);
+  if (size < 0.000_095) return "<0.0001";
+  return value.toFixed(size < 0.0995 ? 4 : 3);
+}
+
 export function duration(value) {
   if (!given(value)) return MISSING;
   if (value < 9.95 && !Number.isInteger(value)) return `${value.toFixed(1)} s`;

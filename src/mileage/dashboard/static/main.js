@@ -3,10 +3,12 @@
 import { Chart } from "./chart.js";
 import { byId, element, setText } from "./dom.js";
 import { clock, duration } from "./format.js";
+import { bannerList, decisionTable, governorFacts } from "./governor.js";
 import { Live, request } from "./live.js";
 import { charts as chartDefinitions, tiles as tileDefinitions } from "./panels.js";
 import { Series } from "./series.js";
 import { ledgerFacts, processTable, replicaTable, tileRow } from "./tables.js";
+import { budgetList, tenantTable } from "./tenants.js";
 
 const RANGES = [
   [300, "5 min"],
@@ -35,6 +37,7 @@ const page = {
   lostAt: null,
   sample: null,
   status: null,
+  governor: null,
 };
 
 const charts = chartDefinitions.map((definition) => new Chart(definition));
@@ -43,20 +46,30 @@ const writeTiles = tileRow(tileDefinitions);
 const writeReplicas = replicaTable(askForReplica);
 const writeProcesses = processTable();
 const writeLedger = ledgerFacts();
+const writeBanners = bannerList();
+const writeDecisions = decisionTable();
+const writeGovernor = governorFacts();
+const writeTenants = tenantTable();
+const writeBudgets = budgetList();
 
 // -- figures
 
 function drawCharts() {
-  for (const chart of charts) chart.update(series);
+  for (const chart of charts) chart.update(series, page.governor);
 }
 
 function write() {
-  writeTiles(page.sample, series.ceilings);
-  if (page.status === null) return;
+  writeTiles({ sample: page.sample, ceilings: series.ceilings, governor: page.governor });
+  if (page.status === null || page.governor === null) return;
   setText(byId("version"), `${page.status.version} · up ${duration(Math.floor(page.status.uptime_s))}`);
   writeReplicas(page.status);
   writeProcesses(page.status);
   writeLedger(page.status);
+  writeBanners(page.status, page.governor);
+  writeDecisions(page.governor);
+  writeGovernor(page.governor);
+  writeTenants(page.governor);
+  writeBudgets(page.governor, page.status.now_utc_s);
   writeState();
 }
 
@@ -78,9 +91,10 @@ async function load() {
   }
 }
 
-function take({ sample, status }) {
+function take({ sample, status, governor }) {
   page.sample = sample;
   page.status = status;
+  page.governor = governor;
   if (page.paused) return;
   write();
   if (sample === null) return;

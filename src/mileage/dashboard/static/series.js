@@ -79,6 +79,15 @@ export class Series {
   }
 }
 
+// The sum over the columns, point by point, of what is known; missing where it is in all of them.
+export function summed(columns) {
+  if (columns.length === 0) return [];
+  return columns[0].map((_, index) => {
+    const known = columns.map((column) => column[index]).filter((value) => value !== null);
+    return known.length === 0 ? null : known.reduce((a, b) => a + b, 0);
+  });
+}
+
 // The value at rank `q` (0 the least, 1 the most) over the columns, point by point; a point is
 // missing only where it is missing in all of them.
 export function ranked(columns, q) {

@@ -48,7 +48,16 @@ export function replicaTable(press) {
       tone: (row) => (STATES[row.state] ?? ["", "dot muted"])[1],
     },
     { title: "Models", text: (row) => row.models.join(", ") || MISSING },
+    {
+      title: "Limit",
+      numeric: true,
+      text: (row) => count(row.limit),
+      detail: (row) => (row.policy_failed ? "its policy failed" : ""),
+      tone: (row) => (row.policy_failed ? "warn" : null),
+      hint: (row) => row.limit_reason,
+    },
     { title: "In flight", numeric: true, text: (row) => count(row.in_flight) },
+    { title: "Held", numeric: true, text: (row) => count(row.held) },
     {
       title: "Running",
       numeric: true,
@@ -154,11 +163,12 @@ export function tileRow(definitions) {
     return { tile, node, text, detail };
   });
   byId("tiles").replaceChildren(...made.map(({ node }) => node));
-  return (sample, ceilings) => {
+  return (page) => {
     for (const { tile, node, text, detail } of made) {
-      setText(text, tile.text(sample, ceilings));
-      setText(detail, tile.detail(sample, ceilings));
-      node.classList.toggle("alarm", Boolean(tile.alarm?.(sample)));
+      setText(text, tile.text(page));
+      setText(detail, tile.detail(page));
+      setAttribute(detail, "title", detail.textContent);
+      node.classList.toggle("alarm", Boolean(tile.alarm?.(page)));
     }
   };
 }

@@ -29,7 +29,8 @@ _SLACK_S = 0.5
 _REQUESTS = "mileage_requests_total"
 _REJECTED = "mileage_requests_rejected_total"
 _MERGED = "mileage_requests_merged_total"
-_OURS = frozenset({_REQUESTS, _REJECTED, _MERGED})
+_FAILURES = "mileage_upstream_failures_total"
+_OURS = frozenset({_REQUESTS, _REJECTED, _MERGED, _FAILURES})
 """Counters of which no series means none: an engine may never tell tokens or cache hits."""
 
 _COUNTERS: dict[str, tuple[str, str | None]] = {
@@ -37,7 +38,7 @@ _COUNTERS: dict[str, tuple[str, str | None]] = {
     "mileage_prompt_tokens_total": ("prompt_tokens_per_s", None),
     "mileage_cached_tokens_total": ("cached_tokens_per_s", None),
     "mileage_output_tokens_total": ("output_tokens_per_s", None),
-    "mileage_upstream_failures_total": ("upstream_failures_per_s", "replica"),
+    _FAILURES: ("upstream_failures_per_s", "replica"),
     _REJECTED: ("rejected_per_s", "reason"),
     _MERGED: ("merged_per_s", "kind"),
 }

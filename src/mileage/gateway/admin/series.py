@@ -10,8 +10,8 @@ import msgspec
 
 from mileage.core.replica import ReplicaView
 from mileage.gateway.admin.rates import MET_RATIO, QUANTILES, Key, WorkerRates
-from mileage.gateway.admin.targets import newest_governor, target_rows
-from mileage.gateway.messages import Report
+from mileage.gateway.admin.targets import limit_of, newest_governor, target_rows
+from mileage.gateway.messages import ReplicaStatus, Report
 from mileage.measure.metrics import quantile
 
 __all__ = ["Labelled", "Ring", "Sample", "SeriesDocument", "SeriesStore"]
@@ -198,15 +198,15 @@ class SeriesStore:
         if fresh:
             gauges["in_flight", None] = sum(report.in_flight for report in fresh)
             gauges["connections", None] = sum(report.connections for report in fresh)
+        statuses: dict[str, list[ReplicaStatus]] = {}
         for report in fresh:
             for status in report.replicas:
-                for name, value in (
-                    ("replica_in_flight", status.in_flight),
-                    ("limit", status.limit),
-                ):
-                    if value is not None:
-                        key = (name, status.name)
-                        gauges[key] = gauges.get(key, 0) + value
+                statuses.setdefault(status.name, []).append(status)
+        for name, known in statuses.items():
+            gauges["replica_in_flight", name] = sum(each.in_flight for each in known)
+            limit = limit_of(known)
+            if limit is not None:
+                gauges["limit", name] = limit
         gauges |= _governed(fresh)
         for view in views:
             if view.age_s(now_s) > VIEW_AGE_MAX_S:

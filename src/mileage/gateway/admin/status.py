@@ -12,6 +12,7 @@ from mileage.core.replica import ReplicaView
 from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.admin.reload import ConfigStatus
+from mileage.gateway.admin.targets import limit_of
 from mileage.gateway.messages import ReplicaStatus, Report
 
 __all__ = ["ProcessRow", "ReplicaRow", "Status", "replica_rows", "status"]
@@ -162,7 +163,6 @@ def _replica_row(
     age_s = view.age_s(now_s) if view is not None else None
     checked_s = health.checked_s if health is not None else None
     models = health.models if health is not None else ()
-    limits = [each.limit for each in statuses if each.limit is not None]
     return ReplicaRow(
         name=name,
         state=state,
@@ -174,7 +174,7 @@ def _replica_row(
         models=models or next((each.models for each in statuses if each.models), ()),
         worker_states=worker_states,
         in_flight=sum(each.in_flight for each in statuses) if statuses else None,
-        limit=round(sum(limits), 2) if limits else None,
+        limit=limit_of(statuses),
         limit_reason=next((each.limit_reason for each in statuses if each.limit_reason), None),
         policy_failed=any(each.policy_failed for each in statuses),
         held=held,

@@ -1,15 +1,15 @@
-"""Targets in force, as the workers report them."""
+"""Targets and limits in force, as the workers report them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from mileage.core.slo import SloConfig
-from mileage.gateway.messages import GovernorReport, Report
+from mileage.gateway.messages import GovernorReport, ReplicaStatus, Report
 
-__all__ = ["TargetRow", "newest_governor", "target_rows"]
+__all__ = ["TargetRow", "limit_of", "newest_governor", "target_rows"]
 
 
 class TargetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +26,16 @@ def newest_governor(reports: Sequence[Report]) -> GovernorReport | None:
     if not known:
         return None
     return max(known, key=lambda report: (report.config_version or 0, report.at_s)).governor
+
+
+def limit_of(statuses: Iterable[ReplicaStatus]) -> float | None:
+    """What one replica may run at once, by the parts of the workers that use it.
+
+    None where one of them does not limit it: then nothing does.
+    """
+    parts = [each.limit for each in statuses if each.state != "down"]
+    known = [part for part in parts if part is not None]
+    return round(sum(known), 2) if known and len(known) == len(parts) else None
 
 
 def target_rows(slo: SloConfig) -> list[TargetRow]:

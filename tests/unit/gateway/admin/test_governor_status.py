@@ -10,6 +10,7 @@ from mileage.control.decisions import Decision
 from mileage.control.governor import GovernorState
 from mileage.core.slo import Slo, SloConfig
 from mileage.gateway.admin.governor import GovernorStatus, governor_status
+from mileage.gateway.admin.targets import limit_of
 from mileage.gateway.messages import GovernorReport, ReplicaStatus, Report
 from mileage.measure.metrics import Counter, FamilySnapshot
 from tests.support.admin_plane import UTC_OFFSET_S, AdminPlane
@@ -180,6 +181,25 @@ def test_the_api_has_the_document_and_the_status_its_heads() -> None:
     assert 16 <= row["limit"] <= 64
     assert row["limit_reason"].startswith("step ")
     assert plane.call("/api/v1/governor", token=None).status == 401
+
+
+@pytest.mark.parametrize(
+    ("parts", "limit"),
+    [
+        pytest.param([("up", 2.5), ("up", 3.5)], 6.0, id="the parts of all workers"),
+        pytest.param([("up", 2.5), ("up", None)], None, id="one that limits nothing: no limit"),
+        pytest.param([("up", 4.0), ("down", None)], 4.0, id="one that does not use it"),
+        pytest.param([("half_open", 4.0)], 4.0, id="on probation"),
+        pytest.param([("down", None)], None, id="nobody uses it"),
+        pytest.param([], None, id="nobody knows it"),
+    ],
+)
+def test_a_replicas_limit(parts: list[tuple[str, float | None]], limit: float | None) -> None:
+    statuses = [
+        ReplicaStatus(name="a", state=state, models=(), in_flight=0, limit=part)
+        for state, part in parts
+    ]
+    assert limit_of(statuses) == limit
 
 
 @pytest.mark.parametrize("failure", [None, "ValueError: it broke"])

@@ -110,18 +110,18 @@ class Controller:
     def handle(self, event: Event, now_s: float) -> Sequence[Action]:
         """What to do about the event, in this order; mostly nothing."""
         try:
+            # The three of every request come first: a chain of tests is the fastest for them.
+            if isinstance(event, Arrived):
+                return self._arrived(event.request, now_s)
+            if isinstance(event, FirstToken):
+                return self._first_token(event.request_id, now_s)
+            if isinstance(event, Finished):
+                return self._finished(event, now_s)
             return self._handle(event, now_s)
         except Exception as error:
             return self._fail_open(event, now_s, error)
 
     def _handle(self, event: Event, now_s: float) -> Sequence[Action]:
-        # The three of every request come first: a chain of tests is the fastest dispatch for them.
-        if isinstance(event, Arrived):
-            return self._arrived(event.request, now_s)
-        if isinstance(event, FirstToken):
-            return self._first_token(event.request_id, now_s)
-        if isinstance(event, Finished):
-            return self._finished(event, now_s)
         if isinstance(event, Failed):
             return self._failed(event, now_s)
         if isinstance(event, Cancelled):
@@ -213,9 +213,10 @@ class Controller:
                 cost = flight.pool.cost_of(flight.prompt_tokens, output_tokens)
             throttle.done += cost
         self._dispatcher.ended(flight, replica, cost, now_s)
-        self._dispatcher.intake.settle(
-            self._dispatcher.merges.ended(request.id), flight, event, now_s
-        )
+        members: Sequence[int] = (request.id,)
+        if request.merge_key is not None or request.batch_key is not None:
+            members = self._dispatcher.merges.ended(request.id)
+        self._dispatcher.intake.settle(members, flight, event, now_s)
         if replica.breaker.failures and replica.breaker.succeeded(flight.ticket):
             self._replicas.refresh(replica)
         return self._dispatcher.pumped(replica, now_s)

@@ -96,29 +96,31 @@ class Dispatcher:
         return (*ticked, *actions) if ticked else actions
 
     def _flight(self, request: Request, route: Route, takers: Takers) -> Flight:
-        governor, config = self.config.governor, self.config
-        terms = self.intake.terms(request)
-        target_s = config.slo.of(request.model).ttft_s
-        waits_until_s = expires_s = request.arrived_s + governor.queue_wait_max_s
+        config = self.config
+        governor, target_s = config.governor, config.slo.of(request.model).ttft_s
+        deadline_s = expires_s = request.arrived_s + governor.queue_wait_max_s
         if target_s is not None:
-            waits_until_s = request.arrived_s + target_s
+            deadline_s = request.arrived_s + target_s
             if governor.reject_late:
-                expires_s = waits_until_s
-        pool = self.governor.pool(takers)
-        prompt_tokens = normalised_load_tokens(request)
+                expires_s = deadline_s
+        pool = takers.pool
+        if pool is None:
+            pool = self.governor.pool(takers)
+        prompt_tokens: float = request.prompt_tokens_estimate
+        if request.image_patches or request.audio_frames:
+            prompt_tokens = normalised_load_tokens(request)
         output_tokens = _output_tokens(request, route)
         return Flight(
             request,
             route,
             takers,
-            pool=pool,
-            work=work_of(prompt_tokens, output_tokens),
-            cost=pool.cost_of(prompt_tokens, output_tokens),
-            prompt_tokens=prompt_tokens,
-            flow=pool.share.flow(request.tenant, terms.priority, terms.weight),
-            ttft_target_s=target_s,
-            deadline_s=waits_until_s,
-            expires_s=expires_s,
+            pool,
+            work_of(prompt_tokens, output_tokens),
+            pool.cost_of(prompt_tokens, output_tokens),
+            prompt_tokens,
+            target_s,
+            deadline_s,
+            expires_s,
         )
 
     def _collect(self, flight: Flight, now_s: float) -> Sequence[Action]:
@@ -164,7 +166,7 @@ class Dispatcher:
         replica = self.router.choose(takers.closed, flight.work, request.prefix_key, now_s)
         replica.throttle.arrived()
         if self.mode == "act":
-            found = self.governor.place(flight, replica, now_s)
+            found = self.governor.place(flight, replica, self.intake, now_s)
             if found is None:
                 # While it waits for a slot, others may join it in one call all the same.
                 self.batches.open(request)

@@ -11,6 +11,7 @@ from mileage.control.config import ControlConfig, GovernorMode, LimitPolicyName
 from mileage.control.decisions import Decision, Decisions
 from mileage.control.fair_queue import FairQueue, next_held
 from mileage.control.flight import Flight
+from mileage.control.intake import Intake
 from mileage.control.pool import Pool
 from mileage.control.replicas import Replica, Takers
 from mileage.core.actions import Reject, RejectReason, SetLimit
@@ -96,11 +97,14 @@ class Governor:
         pool = self._pools.get(base)
         if pool is None:
             pool = self._pools[base] = Pool()
+        takers.pool = pool
         return pool
 
     # --- one request --------------------------------------------------------------------------
 
-    def place(self, flight: Flight, replica: Replica, now_s: float) -> Replica | Reject | None:
+    def place(
+        self, flight: Flight, replica: Replica, intake: Intake, now_s: float
+    ) -> Replica | Reject | None:
         """Where the request goes now; None: it is held. `replica` is the router's choice."""
         takers, pool = flight.takers, flight.pool
         if not (pool.queues and self._rivals(pool, takers)):
@@ -109,6 +113,9 @@ class Governor:
             for other in takers.closed.loads:
                 if other.throttle.has_room(flight.prompt_tokens):
                     return other
+        request = flight.request
+        terms = intake.terms(request)
+        flight.flow = pool.share.flow(request.tenant, terms.priority, terms.weight)
         config = self._config
         if self.held >= config.queue_max:
             wait_s = self._wait_s(pool, takers, flight)

@@ -22,6 +22,8 @@ __all__ = ["Intake", "Terms"]
 
 _RANK: dict[Priority, int] = {"high": 2, "normal": 1, "low": 0}
 _NO_LIMITS = TenantLimits()
+_ORDER = {"weight": 1.0, "priority": "normal"}
+"""What is about the order alone, and limits nothing."""
 _SPENDS_MAX = 10_000
 _BUDGET_WAIT_RETRY_S = 1.0
 
@@ -60,6 +62,10 @@ class Intake:
     def _set_terms(self, config: ControlConfig) -> None:
         tenants = config.tenants
         self._terms = {name: Terms(t.priority, t.weight) for name, t in tenants.items()}
+        self._limited = any(
+            msgspec.structs.replace(t, **_ORDER) != _NO_LIMITS for t in tenants.values()
+        )
+        self._priced = config.costs.usd_per_gpu_hour is not None or bool(config.costs.models)
         self._metered = {name for name, t in tenants.items() if t.tokens_per_min or t.budgets}
         self._default = Terms(_NO_LIMITS.priority, _NO_LIMITS.weight)
 
@@ -95,7 +101,7 @@ class Intake:
         Where its budget has no room yet the flight is `unfunded` from then on.
         """
         request = flight.request
-        if self._open:
+        if self._open or not self._limited:
             return None
         tenant = request.tenant
         estimate, tokens = None, 0
@@ -143,6 +149,9 @@ class Intake:
 
         `event`: None where it came to no end; its GPU time then tells what it cost.
         """
+        if not self._limited:
+            self._cost(members, flight, event)
+            return
         claims = [claim for m in members if (claim := self._claims.pop(m, None)) is not None]
         if not claims:
             return
@@ -155,6 +164,31 @@ class Intake:
             if len(self._spends) >= _SPENDS_MAX:
                 del self._spends[next(iter(self._spends))]  # nobody has asked for it
             self._spends[request.id] = spend
+
+    def _cost(self, members: Sequence[int], flight: Flight, event: Finished | None) -> None:
+        """What the requests cost, where no tenant has a limit."""
+        prompt = output = None
+        if event is not None:
+            prompt, output = event.prompt_tokens, event.output_tokens
+        if self._priced or prompt is None or output is None:
+            whole = self._estimator.actual(
+                flight.request,
+                gpu_ns=flight.gpu_ns,
+                prompt_tokens=prompt,
+                output_tokens=output,
+                cached_tokens=None if event is None else event.cached_tokens,
+                learn=False,
+            )
+        else:
+            whole = Spend(max(0, prompt) + max(0, output), flight.gpu_ns, None)
+        spends = self._spends
+        if len(spends) + len(members) > _SPENDS_MAX:
+            return
+        if len(members) == 1:
+            spends[members[0]] = whole
+        else:
+            parts = _shares(whole, [1] * len(members))
+            spends.update(zip(members, parts, strict=True))
 
     def _parts(
         self, claims: Sequence[_Claim], flight: Flight, event: Finished | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,9 @@ from mileage.policy.limits.choose import make_limit
 from mileage.policy.load import ReplicaLoad
 from mileage.policy.routing import Candidates, name_hash
 from mileage.policy.service_rate import FleetRates
+
+if TYPE_CHECKING:
+    from mileage.control.pool import Pool
 
 __all__ = ["Replica", "ReplicaState", "ReplicaStateName", "Replicas", "Route", "Takers"]
 
@@ -106,9 +109,11 @@ class Replica(ReplicaLoad):
 class Takers:
     """Replicas that can serve a request, and those among them that take one now."""
 
-    __slots__ = ("closed", "half_open", "serving")
+    __slots__ = ("closed", "half_open", "pool", "serving")
 
     def __init__(self) -> None:
+        self.pool: Pool | None = None
+        """Theirs, once it was looked up; anew after each change."""
         self.serving: tuple[Replica, ...] = ()
         """All that can, also while they are down."""
         self.closed: Candidates[Replica] = Candidates(())
@@ -130,6 +135,7 @@ class Takers:
 
     def refresh(self) -> None:
         """Sort the serving replicas by what their health and breakers admit."""
+        self.pool = None
         up = [replica for replica in self.serving if replica.down_reason is None]
         closed = tuple(replica for replica in up if replica.breaker.state == "closed")
         if closed != self.closed.loads:

@@ -59,7 +59,7 @@ _STAND_INS: Final[dict[tuple[str, str], type]] = {
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_request: Final = msgspec.msgpack.Decoder(Request).decode
-_flight_names: Final = Flight.__slots__
+_flight_names: Final = Flight.__struct_fields__
 _flight_values: Final = attrgetter(*_flight_names)
 
 
@@ -220,7 +220,9 @@ def _new_object(machine: _Machine, _: object) -> None:
 def _made_bare(machine: _Machine, cls: Any) -> object:
     if not isinstance(cls, type) or cls in _STAND_INS.values():
         raise TypeError(f"{cls} may not be made so")
-    made: object = object.__new__(cls)
+    # A struct cannot be made empty; its fields are set all the same, later.
+    blank: tuple[Any, ...] = (None,) * len(_flight_names)
+    made: object = Flight(*blank) if cls is Flight else object.__new__(cls)
     machine.made.add(id(made))
     machine.kept.append(made)
     return made
@@ -236,7 +238,11 @@ def _build(machine: _Machine, _: object) -> None:
         made.setstate(state)
         return
     if type(made) is Flight:
-        state = (None, dict(zip(*state, strict=True)))
+        for name, value in zip(*state, strict=True):
+            if name not in _flight_names:
+                raise ValueError(f"a Flight has no {name}")
+            setattr(made, name, value)
+        return
     in_dict, in_slots = state if type(state) is tuple else (state, None)
     if in_dict:
         vars(made).update(in_dict)

@@ -53,6 +53,7 @@ class _Worker(Families):
         self.usd = Counter("mileage_cost_usd_total", "Cost.", labels)
         self.rejected = Counter("mileage_requests_rejected_total", "Refused.", ("tenant", "reason"))
         self.merged = Counter("mileage_requests_merged_total", "Merged.", ("kind",))
+        self.failures = Counter("mileage_upstream_failures_total", "Failed.", ("replica", "kind"))
         self.slo = Counter("mileage_slo_requests_total", "Targets.", ("model", "target", "met"))
 
 

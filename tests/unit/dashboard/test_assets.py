@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 
+import msgspec
 import pytest
 
 from mileage.dashboard.assets import load_assets
+from mileage.gateway.admin.governor import DecisionRow, GovernorStatus
 from mileage.gateway.admin.series import SeriesStore
+from mileage.gateway.admin.spend import BudgetRow, TenantRow
+from mileage.gateway.admin.status import ProcessRow, ReplicaRow
 from tests.support.admin_plane import AdminPlane
 
 ASSETS = load_assets()
@@ -106,11 +110,34 @@ def test_the_panels_ask_for_series_that_the_gateway_makes() -> None:
     sample = plane.app.series.latest(0.0)
     assert sample is not None
     made = set(sample.values) | set(sample.groups)
-    asked = set(re.findall(r'"([a-z_]+_(?:per_s|ratio)|in_flight|connections)"', text("panels.js")))
-    assert {"requests_per_s", "output_tokens_per_s", "kv_cache_usage_ratio"} <= asked
+    panels = text("panels.js") + text("lines.js")
+    names = r"[a-z_]+_(?:per_s|ratio)|in_flight|connections|held|limit|running|waiting"
+    asked = set(
+        re.findall(rf'(?:sample|series|column|labels|total|value)\(?,? ?"({names})"', panels)
+    )
+    assert {"requests_per_s", "kv_cache_usage_ratio", "targets_met_ratio", "limit", "held"} <= asked
     assert asked <= made
-    for name in re.findall(r'quantiles\("(\w+)"\)', text("panels.js")):
-        assert {f"{name}_p50_s", f"{name}_p95_s", f"{name}_p99_s"} <= made
+    latencies = re.findall(r'latencies\("(\w+)"\)', panels)
+    assert latencies == ["ttft", "itl"]
+    for name in latencies:
+        suffixes = ("p50_s", "p95_s", "p99_s", "target_s")
+        assert {f"{name}_{suffix}" for suffix in suffixes} <= made
+
+
+@pytest.mark.parametrize(
+    ("script", "pattern", "structs"),
+    [
+        ("tenants.js", r"\brow\.(\w+)", (TenantRow, BudgetRow)),
+        ("governor.js", r"\b(?:row|governor)\.(\w+)", (DecisionRow, GovernorStatus)),
+        ("tables.js", r"\brow\.(\w+)", (ReplicaRow, ProcessRow)),
+    ],
+)
+def test_the_tables_ask_for_fields_that_the_gateway_has(
+    script: str, pattern: str, structs: tuple[type[msgspec.Struct], ...]
+) -> None:
+    asked = set(re.findall(pattern, text(script)))
+    assert len(asked) > 3
+    assert asked <= {name for struct in structs for name in struct.__struct_fields__}
 
 
 def test_the_ranges_are_ones_that_the_gateway_keeps() -> None:

@@ -7,15 +7,17 @@ import secrets
 from collections.abc import Mapping
 from hashlib import sha256
 
-__all__ = ["KeyRing", "key_hash", "new_key"]
+__all__ = ["KEY_PREFIX", "KeyRing", "key_hash", "new_key"]
 
 DEFAULT_TENANT = "default"
+KEY_PREFIX = "mlg-"
+"""What every key that is made here begins with."""
 _BEARER = b"bearer "
 
 
 def new_key() -> str:
     """A new API key: 256 random bits."""
-    return f"mlg-{secrets.token_urlsafe(32)}"
+    return f"{KEY_PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def key_hash(key: str) -> str:

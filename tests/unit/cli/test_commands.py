@@ -22,7 +22,10 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, arguments)
 
 
-@pytest.mark.parametrize("command", [["serve"], ["requests"], ["replay"], ["keys", "create"]])
+@pytest.mark.parametrize(
+    "command",
+    [["serve"], ["requests"], ["replay"], ["keys", "create"], ["keys", "list"], ["keys", "revoke"]],
+)
 def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0

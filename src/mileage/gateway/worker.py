@@ -126,7 +126,6 @@ class Worker:
         self._request_log.close()
         if self._journal is not None:
             self._journal.close()
-        self._tell_budgets([])
         self._tell_state()
         await self._channel.finish(_FLUSH_S)
 
@@ -203,7 +202,6 @@ class Worker:
             if self._journal is not None:
                 self._journal.flush()
             self._tell_state()
-            self._tell_budgets([])
             await asyncio.sleep(_REPORT_S)
 
     def _tell_budgets(self, actions: list[AskBudget | ReturnBudget]) -> None:
@@ -214,6 +212,7 @@ class Worker:
 
     def _tell_state(self) -> None:
         try:
+            self._tell_budgets([])
             self._channel.send(self._snapshot())
         except Exception:
             # The next report tells all of it.

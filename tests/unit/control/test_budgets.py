@@ -209,6 +209,15 @@ def test_recalled_leases_are_given_back_now_and_as_more_becomes_free() -> None:
     assert budgets.take_actions() == []
 
 
+def test_what_was_given_back_may_come_back_and_is_asked_for() -> None:
+    budgets = leased(100, last=True)
+    reserve(budgets, 1, 40)
+    budgets.recalled(BudgetRecalled(DAY, 7))
+    assert budgets.take_actions() == [ReturnBudget(DAY, 7, 60)]
+    assert reserve(budgets, 2, 50) == "wait"
+    assert budgets.take_actions() == [AskBudget(DAY, 7, 50)]
+
+
 def test_recalls_of_old_windows_and_unknown_accounts_are_ignored() -> None:
     budgets = leased(100)
     budgets.recalled(BudgetRecalled(DAY, 6))

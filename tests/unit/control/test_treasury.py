@@ -164,6 +164,13 @@ def test_a_clock_that_falls_back_finds_the_window_as_spent_as_it_was_left() -> N
     assert ask(made, 1, 5) == [granted(1, 0, last=True)]
 
 
+def test_a_clock_that_falls_back_still_knows_what_the_ledger_is_to_be_asked() -> None:
+    made = treasury(spent=None)
+    assert made.unfounded(NOON + 86_400) == []
+    (due,) = made.unfounded(NOON + 60)
+    assert due.opened_utc_s == NOON
+
+
 def test_nothing_is_lent_before_it_is_known_what_was_spent() -> None:
     made = treasury(spent=None)
     assert ask(made, 1, 5) == []

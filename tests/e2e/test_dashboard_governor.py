@@ -104,7 +104,7 @@ def test_spend_and_budgets_are_shown_by_tenant(browser: Chrome, serve: Serve) ->
     name, left, detail = search.text.split("\n")
     assert (name, left) == ("search", "18.00 USD left")
     assert re.fullmatch(
-        r"31.00 of 50.00 USD per day · 1.00 reserved · renews in \d+ (h|min|s)", detail
+        r"31.00 of 50 USD per day · 1.00 reserved · renews in \d+ (h|min|s)", detail
     )
     assert batch.text.split("\n")[1] == "0 tokens left"
     assert batch.get_attribute("class") == "bad"

@@ -1,7 +1,7 @@
 // Who uses what: spend by tenant, and what is left of the budgets.
 
 import { byId, element, setAttribute, setText } from "./dom.js";
-import { count, duration, figure, money, percent } from "./format.js";
+import { count, duration, figure, money, percent, tick } from "./format.js";
 import { Table } from "./table.js";
 
 const UNITS = { usd: "USD", tokens: "tokens", gpu_s: "GPU-s" };
@@ -78,12 +78,13 @@ class Budget {
     setAttribute(this.node, "class", level(row));
     setAttribute(this.bar, "aria-valuemax", String(row.amount));
     setAttribute(this.bar, "aria-valuenow", String(Math.min(row.spent, row.amount)));
-    setAttribute(this.bar, "aria-label", `${row.tenant}: spent of ${amount(row.amount, row.unit)} ${unit} per ${row.per}`);
+    setAttribute(this.bar, "aria-label", `${row.tenant}: spent of ${tick(amount(row.amount, row.unit))} ${unit} per ${row.per}`);
     setText(this.detail, this.details(row, unit, nowUtcS));
   }
 
   details(row, unit, nowUtcS) {
-    const parts = [`${amount(row.spent, row.unit)} of ${amount(row.amount, row.unit)} ${unit} per ${row.per}`];
+    const whole = tick(amount(row.amount, row.unit));
+    const parts = [`${amount(row.spent, row.unit)} of ${whole} ${unit} per ${row.per}`];
     if (row.reserved > 0) parts.push(`${amount(row.reserved, row.unit)} reserved`);
     if (row.uncertain > 0) parts.push(`${amount(row.uncertain, row.unit)} held back for workers that died`);
     if (row.possible_overshoot > 0) {

@@ -107,10 +107,12 @@ class WaitForecast:
     corrected by how such forecasts turned out lately.
     """
 
-    __slots__ = ("_bias",)
+    __slots__ = ("_bias", "residual_s")
 
     def __init__(self) -> None:
         self._bias = 1.0
+        self.residual_s = 0.0
+        """By how much such forecasts were wrong lately, on average."""
 
     def wait_s(self, work_before: float, rate: float) -> float:
         """Seconds until `work_before` is done at `rate`."""
@@ -120,6 +122,7 @@ class WaitForecast:
         """A request that was expected to wait `forecast_s` did wait `waited_s`."""
         if forecast_s <= 0.0:
             return
+        self.residual_s += _BIAS_GAIN * (abs(waited_s - forecast_s) - self.residual_s)
         ratio = min(_BIAS_MAX, max(_BIAS_MIN, waited_s / forecast_s))
         bias = self._bias * (1.0 + _BIAS_GAIN * (ratio - 1.0))
         self._bias = min(_BIAS_MAX, max(_BIAS_MIN, bias))
@@ -130,3 +133,4 @@ class WaitForecast:
         A correction that lets nothing wait any more would never be found to be wrong.
         """
         self._bias += _BIAS_RELAX * (1.0 - self._bias)
+        self.residual_s -= _BIAS_RELAX * self.residual_s

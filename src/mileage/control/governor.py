@@ -19,7 +19,7 @@ from mileage.core.actions import Reject, RejectReason, SetLimit
 __all__ = ["Governor", "GovernorState"]
 
 _MARGIN = 1.0
-"""Residuals of the forecast that are added to it."""
+"""Mean errors of a forecast that are added to it."""
 _RETRY_MIN_S = 0.1
 _COST_GAIN = 0.1
 
@@ -124,7 +124,8 @@ class Governor:
         wait_s = self._wait_s(pool, takers, flight)
         target_s = flight.ttft_target_s
         if target_s is not None and config.reject_late:
-            first_s = wait_s + self._service_s(flight, replica)
+            first_s = wait_s + _MARGIN * pool.forecast.residual_s
+            first_s += self._service_s(flight, replica)
             late_s = now_s + first_s - flight.deadline_s
             if late_s > 0.0:
                 detail = (

@@ -18,6 +18,7 @@ def see(slots: EngineSlots, running: int | None, waiting: int | None, **more: in
 def test_what_runs_while_others_wait_is_the_limit() -> None:
     slots = EngineSlots()
     assert see(slots, 100, 0) is None
+    assert see(slots, 13, 3) is None  # perhaps a burst that is being let in
     assert see(slots, 64, 3) == 64
     assert see(slots, 40, 1) == 64  # a moment between two steps
     assert see(slots, 0, 5) == 64
@@ -27,10 +28,12 @@ def test_what_runs_while_others_wait_is_the_limit() -> None:
 
 def test_a_limit_that_nothing_waits_for_is_tried_again() -> None:
     slots = EngineSlots()
+    see(slots, 10, 5)
     assert see(slots, 10, 5) == 10
     assert see(slots, 8, 0) == 10
     assert see(slots, 9, 0) == 13
     assert see(slots, 13, 0) == 17
+    assert see(slots, 17, 2) == 17
     assert see(slots, 17, 2) == 17
 
 

@@ -16,6 +16,10 @@ __all__ = ["LatencyModel"]
 
 _RECENT = 64
 _RECENT_S = 120.0
+_COMPANY = 1.2
+"""Requests that run at once, on average, from which on one of them is in company."""
+_ALONE_RATIO = 0.3
+"""Tokens per second of a request alone, over those of a full replica, that make it worth it."""
 _PREFILL_TOKENS_MAX = 1_000_000.0
 
 
@@ -106,11 +110,14 @@ class LatencyModel:
         return math.inf if step_s is None else step_s
 
     def stalls(self, since_s: float) -> list[float]:
-        """Stalls in seconds, ascending, of requests that began no earlier."""
+        """Stalls in seconds, ascending, of requests that began no earlier and ran in company.
+
+        One that runs alone waits for no other's prompt: it says nothing about those that do not.
+        """
         return sorted(
             self._stall(r, r.itl_p99_s)
             for r in self._recent
-            if r.itl_p99_s is not None and r.began_s >= since_s
+            if r.itl_p99_s is not None and r.began_s >= since_s and r.running >= _COMPANY
         )
 
     def _stall(self, recent: _Recent, itl_p99_s: float) -> float:
@@ -135,10 +142,14 @@ class LatencyModel:
         """The number of requests at which the most tokens per second come within `cap_s`; or 0.
 
         For when no number keeps nearly all of them within it: some stalls are too long whatever
-        runs beside them.
+        runs beside them. A request that runs alone meets none, which is worth it where company
+        brings little: not where it would cost the replica most of its tokens.
         """
+        alone_s, most = self.step_s(1, 0.0), self.step_s(ceiling)
         best, best_rate = 0, 0.0
-        running = 1
+        if 0.0 < alone_s <= cap_s and most >= _ALONE_RATIO * ceiling * alone_s:
+            best, best_rate = 1, len(stalls) / alone_s
+        running = 2
         while running <= ceiling:
             step_s = self.step_s(running)
             within = bisect_right(stalls, cap_s - step_s)

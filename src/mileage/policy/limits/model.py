@@ -23,6 +23,8 @@ _SLACK_STEP = 1.25
 _SLACK_MAX = 16.0
 _SLACK_GAP_RATIO = 0.7
 _STALLS_MIN = 8
+_ALONE_MAX_S = 120.0
+"""How long it keeps to one request at a time, for what company cost, before it tries again."""
 _FEEDBACK_SAMPLES = 32
 _RECENT_MIN = 8
 
@@ -58,9 +60,8 @@ class ModelLimit:
     have met, since the fit is not to be trusted further out; it falls to where the fit says, at
     once. While the fit is poor, feedback takes its place (`GradientStep`).
 
-    Without an ITL target it is what the engine runs at once, except where feedback finds that more
-    requests cost it tokens. Memory bounds it by fresh views alone; where an engine has stopped
-    telling its KV usage, the limit does not rise.
+    Without an ITL target it is what the engine runs at once. Memory bounds it by fresh views alone;
+    where an engine has stopped telling its KV usage, the limit does not rise.
     """
 
     __slots__ = (
@@ -77,6 +78,7 @@ class ModelLimit:
         "_prefill_tokens_max",
         "_slack",
         "_stalls",
+        "_stalls_s",
     )
 
     def __init__(self, config: ModelConfig, *, limit: int, bounds: LimitBounds = UNBOUNDED) -> None:
@@ -91,6 +93,7 @@ class ModelLimit:
         self._bounded = False
         self._slack = 1.0
         self._stalls: list[float] = []
+        self._stalls_s = -math.inf
 
     def update(self, signals: LimitSignals, now_s: float) -> LimitDecision:
         """At most one change per period; in between, samples are gathered."""
@@ -108,15 +111,22 @@ class ModelLimit:
         # Those met under the limit and the bound of now; until there are enough, the former stand.
         proven = self._bounded and len(stalls) >= _STALLS_MIN
         if proven:
-            self._stalls = stalls
+            self._stalls, self._stalls_s = stalls, now_s
+        elif limit == 1 and now_s - self._stalls_s > _ALONE_MAX_S:
+            # What company costs has not been seen for long: try it again.
+            self._stalls = []
         target_s = positive(signals.itl_target_s)
         cap_s = None if target_s is None else config.cap_ratio * target_s
         wanted, reason = self._wanted(signals, cap_s, proven)
         wanted, reason = self._within_memory(wanted, reason)
-        settled = proven or cap_s is None or not self._latency.fit.good
+        alone = limit == 1 and not self._stalls
+        settled = proven or alone or cap_s is None or not self._latency.fit.good
         self._limit, change = self._moved(wanted, signals, settled)
         bounded = self._bounded
         self._bound_prefill(signals, cap_s)
+        if self._limit == 1 < limit and not proven:
+            # From here on none is in company: what it cost is known from before.
+            self._stalls, self._stalls_s = stalls or self._stalls, now_s
         if self._limit != limit:
             self._due_s = now_s + config.period_s
             self._changed_s = now_s
@@ -132,13 +142,13 @@ class ModelLimit:
         latency, ceiling = self._latency, self._bounds.ceiling(signals)
         fit = latency.fit
         few = fit.samples < _FEEDBACK_SAMPLES
-        if cap_s is None and (fit.good or few):
+        if cap_s is None:
             # By the fit more requests never yield fewer tokens; and where they yield no more, a
             # lower limit would only make them wait longer for their first token.
             return ceiling, "no ITL target"
         if fit.error_ratio is None or (few and not fit.good):
             return self._limit, f"{fit.samples} requests ended, too few to go by"
-        if cap_s is None or not fit.good:
+        if not fit.good:
             reached = self._peak >= self._limit
             wanted, why = self._gradient.next(self._limit, reached=reached, cap_s=cap_s)
             return wanted, f"step time errs by {fit.error_ratio:.0%}; {why}"

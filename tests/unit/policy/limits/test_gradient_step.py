@@ -48,18 +48,3 @@ def test_after_a_change_requests_are_gathered_anew() -> None:
     step.learn([sample_of(16.0, step_s=0.2)] * 6, 16)
     assert step.next(16, reached=True, cap_s=0.06)[0] == 8
     assert step.next(8, reached=True, cap_s=0.06) == (8, "too few requests at this limit")
-
-
-def test_without_a_cap_it_cuts_when_more_requests_cost_tokens() -> None:
-    step = GradientStep()
-    step.learn([sample_of(16.0, step_s=0.016)] * 6, 16)
-    assert step.next(16, reached=True, cap_s=None)[0] == 20
-    # 20 requests: 2 ms of the engine for each token instead of 1 ms; 1.5 is tolerated.
-    step.learn([sample_of(20.0, step_s=0.040)] * 6, 20)
-    assert step.next(20, reached=True, cap_s=None)[0] == pytest.approx(15, abs=1)
-
-
-def test_without_a_cap_a_batch_that_is_not_full_is_no_evidence() -> None:
-    step = GradientStep()
-    step.learn([sample_of(2.0, step_s=0.01)] * 50, 16)
-    assert step.next(16, reached=True, cap_s=None) == (16, "too few requests at this limit")

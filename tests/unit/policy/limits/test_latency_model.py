@@ -48,8 +48,8 @@ def test_step_time_follows_the_mix(model: LatencyModel) -> None:
 
 def test_stalls_are_what_gaps_exceed_a_step_by(model: LatencyModel) -> None:
     stalls = model.stalls(-math.inf)
-    assert len(stalls) == 64
-    assert stalls == pytest.approx([STALL_S] * 64, rel=0.02)
+    # The first of them ran alone: it says nothing about company.
+    assert stalls == pytest.approx([STALL_S] * 63, rel=0.02)
 
 
 def test_stalls_of_requests_that_began_before_do_not_count(model: LatencyModel) -> None:
@@ -81,6 +81,18 @@ def test_where_some_stalls_are_hopeless_the_best_of_the_others_is_taken(
 
     assert attained(found) >= 0.95 * max(map(attained, range(1, 257)))
     assert model.best_attained(0.03, [1.0] * 10, 256) == 0
+
+
+def test_alone_is_best_where_company_brings_nothing() -> None:
+    """Compute-bound: eight at once are as fast as one after the other, and stall each other."""
+    model = LatencyModel()
+    for n in range(1, 9):
+        sample = sample_of(float(n), step_s=0.002 + 0.01 * n, prefill_tokens_per_step=0.0)
+        model.learn([sample] * 6, float(n))
+    assert model.fit.good
+    assert model.best_attained(0.05, [0.2] * 10, 8) == 1
+    assert model.best_attained(0.05, [0.0] * 9 + [0.2], 8) > 1
+    assert model.best_attained(0.005, [0.2] * 10, 8) == 0
 
 
 def test_prefill_within_a_cap_equals_its_closed_form(model: LatencyModel) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["Decision", "Decisions"]
 
-_KEPT = 100
+_KEPT = 50
 _TOGETHER_S = 1.0
 """Refusals for the same reason, to the same tenant, this close together are one entry."""
 
@@ -32,17 +32,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Decisions:
-    """The last hundred. Many refusals of a kind in one second are one entry, with their number."""
+    """The last fifty about limits, and the last fifty refusals: many of these do not push those out.
 
-    __slots__ = ("_entries", "_refused")
+    Many refusals of a kind in one second are one entry, with their number.
+    """
+
+    __slots__ = ("_limits", "_refusals", "_refused")
 
     def __init__(self) -> None:
-        self._entries: deque[Decision] = deque(maxlen=_KEPT)
+        self._limits: deque[Decision] = deque(maxlen=_KEPT)
+        self._refusals: deque[Decision] = deque(maxlen=_KEPT)
         self._refused: dict[tuple[str, str], Decision] = {}
 
     def add(self, decision: Decision) -> None:
-        """Keep a decision."""
-        self._entries.append(decision)
+        """Keep a decision about a limit."""
+        self._limits.append(decision)
 
     def refused(self, tenant: str, reason: str, detail: str | None, now_s: float) -> None:
         """A request of the tenant was refused."""
@@ -54,14 +58,14 @@ class Decisions:
             )
             return
         if entry is not None:
-            self._entries.append(entry)
+            self._refusals.append(entry)
         elif len(self._refused) >= _KEPT:
-            self._entries.append(self._refused.pop(next(iter(self._refused))))
+            self._refusals.append(self._refused.pop(next(iter(self._refused))))
         self._refused[key] = Decision(
             at_s=now_s, kind="refused", subject=tenant, reason=reason, detail=detail
         )
 
     def latest(self) -> list[Decision]:
         """In the order of time, those that are still being counted included."""
-        found = sorted([*self._entries, *self._refused.values()], key=lambda each: each.at_s)
-        return found[-_KEPT:]
+        refusals = sorted([*self._refusals, *self._refused.values()], key=lambda d: d.at_s)
+        return sorted([*self._limits, *refusals[-_KEPT:]], key=lambda d: d.at_s)

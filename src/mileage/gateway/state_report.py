@@ -15,7 +15,7 @@ from mileage.gateway.messages import GovernorReport, ReplicaStatus, Report
 
 __all__ = ["DECISIONS_MAX", "state_report"]
 
-DECISIONS_MAX = 60
+DECISIONS_MAX = 100
 """The latest of the governor's decisions that are told."""
 
 

@@ -29,6 +29,7 @@ def test_they_are_in_order_and_bounded() -> None:
         decisions.add(limit(float(i)))
         decisions.refused(f"tenant-{i}", "deadline", None, i + 0.5)
     found = decisions.latest()
+    assert [d.kind for d in found].count("limit") == 50
     assert len(found) == 100
     assert found == sorted(found, key=lambda d: d.at_s)
     assert found[-1].subject == "tenant-499"

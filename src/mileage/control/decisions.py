@@ -32,7 +32,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Decisions:
-    """The last fifty about limits, and the last fifty refusals: many of these do not push those out.
+    """The last fifty about limits, and the last fifty refusals, which do not push those out.
 
     Many refusals of a kind in one second are one entry, with their number.
     """

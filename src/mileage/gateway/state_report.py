@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import time
 
-import msgspec
-
 from mileage.control.controller import Controller
 from mileage.control.replicas import ReplicaState
 from mileage.core.slo import SloConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.messages import GovernorReport, ReplicaStatus, Report
 
-__all__ = ["DECISIONS_MAX", "state_report"]
-
-DECISIONS_MAX = 100
-"""The latest of the governor's decisions that are told."""
+__all__ = ["state_report"]
 
 
 def state_report(
@@ -69,7 +64,6 @@ def _governor(controller: Controller, slo: SloConfig) -> GovernorReport:
     except Exception as error:
         failure = controller.failure or f"its state cannot be told: {type(error).__name__}: {error}"
         return GovernorReport(state=None, slo=slo, failure=failure)
-    state = msgspec.structs.replace(state, decisions=state.decisions[-DECISIONS_MAX:])
     return GovernorReport(state=state, slo=slo, failure=controller.failure)
 
 

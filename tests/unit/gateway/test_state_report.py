@@ -17,7 +17,7 @@ from mileage.core.timeline import RequestTimeline
 from mileage.gateway.driver import Driver
 from mileage.gateway.messages import GovernorReport, Report
 from mileage.gateway.metrics import GatewayMetrics
-from mileage.gateway.state_report import DECISIONS_MAX, state_report
+from mileage.gateway.state_report import state_report
 from mileage.policy.limits.static import StaticConfig
 from tests.support.controllers import request
 
@@ -136,14 +136,3 @@ def test_a_state_that_cannot_be_told_hides_nothing_else(monkeypatch: pytest.Monk
     assert governor(found).state is None
     assert governor(found).failure == "its state cannot be told: KeyError: 'queue'"
     assert [replica.state for replica in found.replicas] == ["up", "down"]
-
-
-def test_only_the_latest_decisions_are_told() -> None:
-    made = driver()
-    decisions = made.controller.governor.decisions
-    for number in range(90):
-        decisions.refused(f"tenant-{number}", "rate_limited", None, float(number))
-    state = governor(report(made)).state
-    assert state is not None
-    assert len(state.decisions) == DECISIONS_MAX
-    assert state.decisions[-1].subject == "tenant-89"

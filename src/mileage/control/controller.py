@@ -40,6 +40,8 @@ __all__ = ["Controller"]
 _NOTHING: tuple[Action, ...] = ()
 _LACKS_NOTHING: Mapping[str, Collection[Endpoint]] = {}
 _BUSY_RETRY_S = 1.0
+_TOKENS_MAX = 1_000_000
+"""Output tokens of one answer, or prompt tokens: an engine that tells of more tells nonsense."""
 
 _decode_config = msgspec.json.Decoder(ControlConfig).decode
 
@@ -109,6 +111,9 @@ class Controller:
 
     def handle(self, event: Event, now_s: float) -> Sequence[Action]:
         """What to do about the event, in this order; mostly nothing."""
+        told = self._dispatcher.told
+        if told:
+            told.clear()
         try:
             # The three of every request come first: a chain of tests is the fastest for them.
             if isinstance(event, Arrived):
@@ -164,16 +169,27 @@ class Controller:
             return (Reject(request.id, "endpoint_not_supported"),)
         flights = self._flights
         if request.id in flights or len(flights) >= self._in_flight_max:
-            self._make_room(request.id, now_s)
+            actions = self._make_room(request.id, now_s)
+            return (*actions, *self._dispatcher.arrived(request, route, takers, now_s))
         return self._dispatcher.arrived(request, route, takers, now_s)
 
-    def _make_room(self, request_id: int, now_s: float) -> None:
-        """Forget the oldest request, or the one whose id is used again."""
-        if request_id not in self._flights:
-            request_id = next(iter(self._flights))
+    def _make_room(self, request_id: int, now_s: float) -> Sequence[Action]:
+        """Forget the oldest request, or the one whose id is used again; what that brings about.
+
+        One that runs nowhere would wait for ever: it is refused.
+        """
+        flights = self._flights
         self.forgotten += 1
+        if request_id not in flights:
+            request_id = next(iter(flights))
+            if flights[request_id].replica is None:
+                detail = f"{len(flights)} requests are in the gateway already"
+                refusal = Reject(request_id, "queue_full", _BUSY_RETRY_S, detail)
+                return (self._dispatcher.refuse(flights[request_id], refusal, now_s),)
+        actions: list[Action] = []
         for member in self._dispatcher.merges.members(request_id):
-            self._cancelled(member, now_s)
+            actions += self._cancelled(member, now_s)
+        return actions
 
     # --- while it runs ------------------------------------------------------------------------
 
@@ -197,7 +213,10 @@ class Controller:
             self.ignored += 1
             return _NOTHING
         del self._flights[event.request_id]
-        replica, request, output_tokens = flight.replica, flight.request, event.output_tokens
+        replica, request = flight.replica, flight.request
+        if (event.output_tokens or 0) > _TOKENS_MAX or (event.prompt_tokens or 0) > _TOKENS_MAX:
+            event = _possible(event, request)
+        output_tokens = event.output_tokens
         if output_tokens is None and request.endpoint == "embeddings" and event.prompt_tokens:
             output_tokens = 0
         throttle, cost = replica.throttle, flight.cost
@@ -290,6 +309,7 @@ class Controller:
         else:
             retry_after_s = None if takers is None else takers.retry_after_s(now_s)
             refusal = Reject(request_id, "upstream_failed", retry_after_s)
+        self._dispatcher.told.append(refusal)
         return (refusal, *self._dispatcher.go_on(now_s))
 
     # --- everything else ----------------------------------------------------------------------
@@ -330,7 +350,26 @@ class Controller:
         Raises what a request raises that cannot even be routed; its host has to answer it.
         """
         self.failure = f"{type(error).__name__}: {error}"
-        actions = self._dispatcher.open_up(now_s)
+        actions = [*self._dispatcher.told]
+        actions += self._dispatcher.open_up(now_s)
         if isinstance(event, Arrived) and event.request.id not in self._flights:
-            return [*actions, *self._arrived(event.request, now_s)]
+            actions += self._arrived(event.request, now_s)
+        elif (
+            isinstance(event, Failed)
+            and event.retryable
+            and all(getattr(each, "request_id", None) != event.request_id for each in actions)
+        ):
+            # Its client still waits, and whether it was tried again is not known.
+            self._dispatcher.give_up(event.request_id, now_s)
+            actions.append(Reject(event.request_id, "upstream_failed"))
         return actions
+
+
+def _possible(event: Finished, request: Request) -> Finished:
+    """The event without counts that no engine can have come to: one would weigh for days."""
+    prompt, output = event.prompt_tokens, event.output_tokens
+    if output is not None and output > _TOKENS_MAX * max(1, request.choices):
+        event = msgspec.structs.replace(event, output_tokens=None)
+    if prompt is not None and prompt > _TOKENS_MAX * max(1, request.batch_items):
+        event = msgspec.structs.replace(event, prompt_tokens=None)
+    return event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from mileage.control.config import ControlConfig
@@ -45,10 +45,14 @@ class Dispatcher:
         self._unfunded: dict[int, Flight] = {}
         self._unfunded_due_s = math.inf
         self._wake_s = math.inf
+        self._merging = True
+        self.told: list[Action] = []
+        """What became of requests since this was last cleared: not to be lost if a part raises."""
 
     def reconfigure(self, config: ControlConfig, now_s: float) -> None:
         """Decide by this from now on; requests keep the targets that they came with."""
         self.config, self.mode = config, config.governor.mode
+        self._merging = True
         self.router.reconfigure(config.routing)
         self.governor.reconfigure(config)
         self.merges.config = self.batches.config = config.merging
@@ -56,10 +60,10 @@ class Dispatcher:
 
     def open_up(self, now_s: float) -> Sequence[Action]:
         """Only route from now on, and send all that is held."""
-        self.mode = "off"
+        self.mode, self._merging = "off", False
         self.intake.open_up()
         self.governor.due_s = math.inf
-        return self.release_all(now_s)
+        return self._release(list(self.flights.values()), now_s)
 
     def arrived(
         self, request: Request, route: Route, takers: Takers, now_s: float
@@ -76,7 +80,7 @@ class Dispatcher:
             return (refusal,)
         ticked = self._tick(now_s) if now_s >= self.governor.due_s else _NOTHING
         flights, merges = self.flights, self.merges
-        if request.merge_key is not None and not flight.unfunded:
+        if request.merge_key is not None and not flight.unfunded and self._merging:
             leader_id = merges.find(request)
             if leader_id is not None and leader_id in flights:
                 if not observing:
@@ -89,7 +93,7 @@ class Dispatcher:
             self._unfunded[request.id] = flight
             self._unfunded_due_s = min(self._unfunded_due_s, flight.expires_s)
             return (*ticked, Hold(request.id), *self.intake.take_actions(), *self._wake(now_s))
-        if request.batch_key is not None and not observing:
+        if request.batch_key is not None and not observing and self._merging:
             actions = self._collect(flight, now_s)
         else:
             actions = self.place(flight, now_s)
@@ -137,6 +141,7 @@ class Dispatcher:
             self.merges.join(request.id, leader.request.id)
             leader.take(flight)
             actions: Sequence[Action] = (Join(request.id, leader.request.id, "batch"),)
+            self.told += actions
         elif verdict.kind == "hold":
             flight.collecting = True
             actions = (Hold(request.id), *self._wake(now_s))
@@ -180,8 +185,8 @@ class Dispatcher:
 
     def send(self, flight: Flight, replica: Replica, now_s: float) -> Dispatch:
         """Send the request to the replica."""
-        flight.replica, flight.started_s = replica, now_s
         flight.ticket = self.replicas.admit(replica)
+        flight.replica, flight.started_s = replica, now_s
         flight.tried |= replica.bit
         flight.attempts += 1
         replica.started(flight.work, now_s)
@@ -191,13 +196,21 @@ class Dispatcher:
         request = flight.request
         if request.batch_key is not None:
             self.batches.close(request.id)
-        return Dispatch(request.id, replica.name)
+        dispatch = Dispatch(request.id, replica.name)
+        self.told.append(dispatch)
+        return dispatch
 
     def refuse(self, flight: Flight, refusal: Reject, now_s: float) -> Reject:
         """End a request that runs nowhere, and all that joined it, with a refusal."""
         self.governor.refused(refusal, flight.request.tenant, now_s)
         self.forget(flight, now_s)
+        self.told.append(refusal)
         return refusal
+
+    def give_up(self, request_id: int, now_s: float) -> None:
+        """A request ends whose replica has it no more, with all that joined it."""
+        self.flights.pop(request_id, None)
+        self.intake.release(self.merges.ended(request_id), now_s)
 
     def forget(self, flight: Flight, now_s: float) -> None:
         """A request that runs nowhere ends, with all that joined it."""
@@ -254,7 +267,8 @@ class Dispatcher:
                     self.governor.release(flight, now_s)
                     actions += self.place(flight, now_s)
             else:
-                actions += self.release_all(now_s)
+                held = [flight for flight in self.flights.values() if flight.queue is not None]
+                actions += self._release(held, now_s)
         if self._unfunded:
             actions += self._funded(now_s)
         actions += self.intake.take_actions()
@@ -287,10 +301,12 @@ class Dispatcher:
             actions.append(self.refuse(flight, refusal, now_s))
         return actions
 
-    def release_all(self, now_s: float) -> list[Action]:
-        """Send everything that is held, whatever the limits: they hold no longer."""
+    def _release(self, flights: Iterable[Flight], now_s: float) -> list[Action]:
+        """Send what of these is held, whatever the limits: they hold no longer."""
         actions: list[Action] = []
-        for flight in [flight for flight in self.flights.values() if flight.replica is None]:
+        for flight in flights:
+            if flight.replica is not None:
+                continue
             if flight.queue is not None:
                 self.governor.release(flight, now_s)
             flight.collecting = flight.unfunded = False

@@ -180,15 +180,20 @@ def next_held(queues: Iterable[FairQueue], slack_work: float) -> Flight | None:
     """Which request is served next: the earliest deadline among the flows that are not ahead.
 
     A flow is ahead when it is more than `slack_work`, over its weight, past the one that has had
-    least: deadlines decide in the small, shares in the large.
+    least: deadlines decide in the small, shares in the large. Each is measured from the time of
+    its own system, as queues of different pools have no time in common.
     """
-    heads = [flight for queue in queues for flight in queue.heads()]
+    heads = [
+        (flight.flow.virtual - queue.share.virtual, flight)
+        for queue in queues
+        for flight in queue.heads()
+    ]
     if len(heads) < 2:
-        return heads[0] if heads else None
-    least = min(flight.flow.virtual for flight in heads)
-    weights = sum(flight.flow.weight for flight in heads)
+        return heads[0][1] if heads else None
+    least = min(ahead for ahead, _ in heads)
+    weights = sum(flight.flow.weight for _, flight in heads)
     behind = least + slack_work / weights
     return min(
-        (flight for flight in heads if flight.flow.virtual <= behind),
+        (flight for ahead, flight in heads if ahead <= behind),
         key=lambda flight: (flight.deadline_s, flight.request.id),
     )

@@ -107,7 +107,7 @@ class Governor:
     ) -> Replica | Reject | None:
         """Where the request goes now; None: it is held. `replica` is the router's choice."""
         takers, pool = flight.takers, flight.pool
-        if not (pool.queues and self._rivals(pool, takers)):
+        if not (self.held and self._rivals(takers)):
             if replica.throttle.has_room(flight.prompt_tokens):
                 return replica
             for other in takers.closed.loads:
@@ -137,12 +137,24 @@ class Governor:
         self._hold(pool, flight, wait_s, now_s)
         return None
 
-    def _rivals(self, pool: Pool, takers: Takers) -> bool:
+    def _rivals(self, takers: Takers) -> bool:
         """Others are held that one of the same replicas could serve."""
-        if takers in pool.queues:
-            return True
         mine = takers.closed.loads
-        return any(replica in queue.closed.loads for queue in pool.queues for replica in mine)
+        return any(
+            held is takers or any(replica in held.closed.loads for replica in mine)
+            for pool in self._pools.values()
+            for held in pool.queues
+        )
+
+    def _queues(self, replica: Replica) -> list[FairQueue]:
+        """What is held that the replica could serve: of any pool, since replicas may list the
+        models that they share in another order, or only some of them."""
+        return [
+            queue
+            for pool in self._pools.values()
+            for takers, queue in pool.queues.items()
+            if replica in takers.closed.loads
+        ]
 
     def _hold(self, pool: Pool, flight: Flight, wait_s: float, now_s: float) -> None:
         queue = pool.queues.get(flight.takers)
@@ -228,13 +240,10 @@ class Governor:
         """
         if not self.held or replica.down_reason is not None or replica.breaker.state != "closed":
             return
-        pool = self._pools.get(replica.models[0]) if replica.models else None
-        if pool is None:
-            return
         throttle = replica.throttle
-        while pool.queues and throttle.in_flight < throttle.own_limit:
-            queues = [q for t, q in pool.queues.items() if replica in t.closed.loads]
-            flight = next_held(queues, self._config.fair_slack_s * replica.work_per_s)
+        while self.held and throttle.in_flight < throttle.own_limit:
+            slack_work = self._config.fair_slack_s * replica.work_per_s
+            flight = next_held(self._queues(replica), slack_work)
             if flight is None:
                 return
             late_s = self._late_s(flight, replica, now_s)
@@ -242,6 +251,7 @@ class Governor:
                 yield self.late(flight, now_s, late_s)
             elif throttle.has_room(flight.prompt_tokens):
                 self.release(flight, now_s)
+                pool = flight.pool
                 if flight.forecast_s is not None:
                     pool.forecast.waited(flight.forecast_s, now_s - flight.request.arrived_s)
                 pool.share.charge(flight.flow, flight.cost)
@@ -355,13 +365,11 @@ class Governor:
         )
 
     def _waiting(self, replica: Replica) -> int:
-        pool = self._pools.get(replica.models[0])
-        if pool is None or not pool.queues:
+        if not self.held:
             return 0
         return sum(
-            math.ceil(queue.count / len(takers.closed.loads))
-            for takers, queue in pool.queues.items()
-            if replica in takers.closed.loads
+            math.ceil(queue.count / len(queue.takers.closed.loads))
+            for queue in self._queues(replica)
         )
 
     def ended(self, flight: Flight, cost: float) -> None:

@@ -149,11 +149,12 @@ class Intake:
 
         `event`: None where it came to no end; its GPU time then tells what it cost.
         """
-        if not self._limited:
+        if not (self._limited or self._claims):
             self._cost(members, flight, event)
             return
         claims = [claim for m in members if (claim := self._claims.pop(m, None)) is not None]
         if not claims:
+            self._cost(members, flight, event)
             return
         parts = self._parts(claims, flight, event)
         for claim, spend in zip(claims, parts, strict=True):
@@ -161,9 +162,7 @@ class Intake:
             self._gate.ended(request.tenant, claim.tokens, spend.tokens, now_s)
             if claim.estimate is not None:
                 self._budgets.settle(request.id, spend, now_s)
-            if len(self._spends) >= _SPENDS_MAX:
-                del self._spends[next(iter(self._spends))]  # nobody has asked for it
-            self._spends[request.id] = spend
+            self._tell(request.id, spend)
 
     def _cost(self, members: Sequence[int], flight: Flight, event: Finished | None) -> None:
         """What the requests cost, where no tenant has a limit."""
@@ -181,14 +180,18 @@ class Intake:
             )
         else:
             whole = Spend(max(0, prompt) + max(0, output), flight.gpu_ns, None)
-        spends = self._spends
-        if len(spends) + len(members) > _SPENDS_MAX:
-            return
         if len(members) == 1:
-            spends[members[0]] = whole
-        else:
-            parts = _shares(whole, [1] * len(members))
-            spends.update(zip(members, parts, strict=True))
+            self._tell(members[0], whole)
+            return
+        for member, part in zip(members, _shares(whole, [1] * len(members)), strict=True):
+            self._tell(member, part)
+
+    def _tell(self, request_id: int, spend: Spend) -> None:
+        """Keep what a request cost until the host asks for it."""
+        spends = self._spends
+        if len(spends) >= _SPENDS_MAX:
+            del spends[next(iter(spends))]  # nobody has asked for it
+        spends[request_id] = spend
 
     def _parts(
         self, claims: Sequence[_Claim], flight: Flight, event: Finished | None

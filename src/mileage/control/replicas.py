@@ -167,7 +167,8 @@ class Route(Takers):
         self.serving = tuple(replicas)
         lacked = frozenset[Endpoint]().union(*(replica.lacks for replica in replicas))
         known = self.partial
-        self.partial = {endpoint: known.get(endpoint) or Takers() for endpoint in sorted(lacked)}
+        # Once there they stay: what is held for them is to see who comes and goes.
+        self.partial = {e: known.get(e) or Takers() for e in sorted(lacked | known.keys())}
         for endpoint, takers in self.partial.items():
             takers.serving = tuple(r for r in replicas if endpoint not in r.lacks)
         self.refresh()
@@ -250,6 +251,7 @@ class Replicas:
             self.down(replica, _LEFT)
             # It still hears of what it runs, but there may be no route to sort it on.
             replica.models, replica.serves = (), frozenset()
+            replica.join(FleetRates())  # it says nothing about the others any more
         for model in list(self.routes):
             self._reassign(model)
 

@@ -241,6 +241,7 @@ class Throttle:
         self._policy, self.limit, self.own_limit = policy, limit, limit
         self.failed = False
         self.prefill_tokens_max = None
+        self.due_s = -math.inf  # also where it stood idle: our share of this limit is less
         self.view = None
         self.slots.forget()
         self.service = ServiceForecast()

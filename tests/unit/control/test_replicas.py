@@ -96,7 +96,8 @@ def test_endpoints_that_a_replica_lacks_are_left_to_the_others() -> None:
     assert takers.retry_after_s(0.5) == 1.5
     assert route.retry_after_s(0.5) is None
     replicas.up(named(replicas, "c"), [])
-    assert route.partial == {}
+    replicas.up(named(replicas, "a"), [])
+    assert all(takers.closed.loads == () for takers in route.partial.values())
 
 
 def test_breakers_sort_replicas_into_closed_and_half_open() -> None:

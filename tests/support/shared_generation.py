@@ -278,6 +278,8 @@ class World:
             on_ledger_failure="closed" if closed else "open",
             merging=MergingConfig(**merging),
         )
+        self.tenant = "t"
+        """Of the requests that are asked from now on."""
         self._next_id = 1
 
     @property
@@ -306,7 +308,7 @@ class World:
         keys = merge_keys(endpoint, raw, body, self.driver.merging, body.model)
         request = Request(
             id=self._next_id,
-            tenant="t",
+            tenant=self.tenant,
             model=body.model,
             endpoint=endpoint,
             stream=body.stream,

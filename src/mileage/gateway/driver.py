@@ -68,8 +68,9 @@ class Driver:
         self.on_budgets: Callable[[list[AskBudget | ReturnBudget]], None] = _no_treasury
         """Tells the treasury what the controller asks and returns; set by the worker."""
         self._for_treasury: list[AskBudget | ReturnBudget] = []
-        self.full: dict[str, int] = {}
-        """Merge keys of generations that can take no more members, and the leader's id of each."""
+        self.full: dict[str, dict[int, None]] = {}
+        """Merge keys of generations that can take no more members, and the leaders' ids of each:
+        several tenants may have one with the same key."""
         self.kept_bytes = 0
         """Of answers, for those who may join late."""
         self.ledger_ok = True
@@ -209,21 +210,24 @@ class Driver:
         """Too much of this one's answer has gone out: requests like it are not to join any more."""
         key, generation = exchange.request.merge_key, exchange.generation
         if key is not None and generation is not None:
-            self.full[key] = generation.id
+            self.full.setdefault(key, {})[generation.id] = None
 
     def forget(self, generation: Generation) -> None:
         """A generation is over."""
         merge_key = generation.audience.merge_key
         self.orphans.pop(generation.id, None)
-        if merge_key is not None and self.full.get(merge_key) == generation.id:
-            del self.full[merge_key]
+        full = None if merge_key is None else self.full.get(merge_key)
+        if merge_key is not None and full is not None:
+            full.pop(generation.id, None)
+            if not full:
+                del self.full[merge_key]
 
     def _avoid_full(self, exchange: Exchange) -> None:
         """Give the request a merge key under which it may begin a generation, or join another."""
         key = exchange.request.merge_key
         assert key is not None
         while (full := self.full.get(key)) is not None:
-            key = f"{key}+{full:x}"
+            key = f"{key}+{next(reversed(full)):x}"
         exchange.request = msgspec.structs.replace(exchange.request, merge_key=key)
 
     def served_models(self) -> list[str]:

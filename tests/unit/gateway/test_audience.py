@@ -118,6 +118,28 @@ def test_a_long_answer_takes_no_more_joiners_and_the_next_one_does() -> None:
     in_loop(story)
 
 
+def test_nobody_joins_a_long_answer_because_another_tenants_has_ended() -> None:
+    def story() -> None:
+        world = World(buffer_bytes_max=1024)
+        first = world.ask()
+        world.tenant = "rival"
+        world.ask()
+        for call in world.calls:
+            call.head().send(token("x" * 2000))
+        world.calls[1].send(LAST)
+        world.flush()
+        world.tenant = "t"
+        late = world.ask()
+        assert len(world.calls) == 3
+        for call in (world.calls[2].head().send(token("x" * 2000)), world.calls[0]):
+            call.send(LAST)
+        world.flush()
+        assert late.got == first.got
+        assert not world.driver.full
+
+    in_loop(story)
+
+
 def test_no_more_is_kept_than_all_answers_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     def story() -> None:
         monkeypatch.setattr(audience, "_KEPT_BYTES_MAX", 1000)

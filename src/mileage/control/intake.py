@@ -133,6 +133,8 @@ class Intake:
         flight.unfunded = said == "wait"
         if not isinstance(said, BudgetRefusal):
             return None
+        if said.retry_after_s is None:
+            self._estimator.doubt(request, now_s)
         if not held:
             self._drop(request.id, now_s)
         return Reject(request.id, "budget_exhausted", said.retry_after_s, said.detail)

@@ -24,6 +24,7 @@ _OUTPUT_TOKENS = (4096, 256)
 _GPU_NS_PER_WORK = (50_000_000, 10_000_000)
 """GPU time of a unit of work before it was seen: of a request alone at 20 and at 100 tokens/s."""
 _GPU_NS_PER_WORK_MIN = 1_000_000
+_DOUBT_S = 600.0
 _ROUNDING = 1e-6
 _SEEN_MIN = 8
 _WINDOW = 128
@@ -129,7 +130,13 @@ class _Highest:
 class _Model:
     """What was learned of one model's requests."""
 
-    __slots__ = ("gpu_ns_per_work", "gpu_ns_per_work_mean", "output_tokens", "prompt_ratio")
+    __slots__ = (
+        "doubted_s",
+        "gpu_ns_per_work",
+        "gpu_ns_per_work_mean",
+        "output_tokens",
+        "prompt_ratio",
+    )
 
     def __init__(self) -> None:
         self.prompt_ratio = _Highest()
@@ -138,6 +145,8 @@ class _Model:
         """Of each answer."""
         self.gpu_ns_per_work = _Highest()
         self.gpu_ns_per_work_mean: float | None = None
+        self.doubted_s: float | None = None
+        """Since when nothing is learned while requests are refused by it."""
 
 
 class SpendEstimator:
@@ -172,6 +181,20 @@ class SpendEstimator:
             self._spend(request, prompt_most, output_most, per_work_most),
             self._spend(request, prompt_likely, output_likely, per_work_likely),
         )
+
+    def doubt(self, request: Request, now_s: float) -> None:
+        """A request was refused for ever, since by its estimate it costs more than there can be.
+
+        Where that was learned from one that stalled, and all are refused by it, nothing would ever
+        be learned anew: after ten minutes of that it is forgotten.
+        """
+        model = self._models.get(request.model)
+        if model is None:
+            return
+        if model.doubted_s is None:
+            model.doubted_s = now_s
+        elif now_s - model.doubted_s > _DOUBT_S:
+            del self._models[request.model]
 
     def actual(
         self,
@@ -244,6 +267,7 @@ class SpendEstimator:
             if len(self._models) >= _MODELS_MAX:
                 del self._models[next(iter(self._models))]
             model = self._models[request.model] = _Model()
+        model.doubted_s = None
         model.prompt_ratio.add(prompt_tokens / _expected_prompt_tokens(request))
         if request.endpoint != "embeddings":
             model.output_tokens.add(output_tokens / max(1, request.choices))

@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from mileage.control.accounts import account_name, budget_amount
 from mileage.control.config import ControlConfig, GovernorConfig
 from mileage.control.controller import Controller
-from mileage.core.actions import Action, Dispatch, Reject
+from mileage.core.actions import Action, Dispatch, Hold, Reject
 from mileage.core.events import (
     Arrived,
+    BudgetGranted,
     ConfigChanged,
     Failed,
     Finished,
@@ -194,6 +196,27 @@ def test_an_engines_nonsense_locks_no_tenant_out() -> None:
         (running,) = sent(c.handle(Finished(running, 10, 0, 5), now_s))
         served.append(running % 2)
     assert 15 < sum(served) < 35
+
+
+def test_a_request_that_stalled_once_does_not_cost_its_tenant_the_budget_for_ever() -> None:
+    budget = BudgetConfig(amount=60, unit="gpu_s", per="hour")
+    c = governed(9, tenants={"rich": TenantLimits(budgets=(budget,))})
+    name, hour_ns = account_name("rich", budget), budget_amount(budget)
+
+    def serve(request_id: int, now_s: float, took_s: float) -> bool:
+        """Whether a request is served, which takes so long."""
+        said = arrive(c, request_id, now_s, tenant="rich", output_tokens_max=10)
+        if isinstance(said[0], Hold):
+            window = int(now_s // 3600)
+            end_s = 3600.0 - now_s % 3600
+            said = c.handle(BudgetGranted(name, window, hour_ns, end_s, last=True), now_s)
+        if sent(said):
+            c.handle(Finished(request_id, 10, 0, 10), now_s + took_s)
+        return sent(said) == [request_id]
+
+    assert all(serve(i, float(i), 0.1) for i in range(10))
+    assert serve(10, 10.0, 500.0)
+    assert [serve(i, 3600.0 + 120.0 * i, 0.1) for i in range(11, 19)] == [*[False] * 7, True]
 
 
 # --- failure ------------------------------------------------------------------------------------

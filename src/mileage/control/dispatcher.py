@@ -12,6 +12,7 @@ from mileage.control.governor import Governor
 from mileage.control.gpu_meter import weight_of
 from mileage.control.intake import Intake
 from mileage.control.replicas import Replica, Replicas, Route, Takers
+from mileage.control.unfunded import Unfunded
 from mileage.core.actions import Action, Dispatch, Hold, Join, Reject, WakeAt
 from mileage.core.request import Request
 from mileage.policy.batching import BatchWindow
@@ -23,6 +24,8 @@ from mileage.policy.routing import Router
 __all__ = ["Dispatcher"]
 
 _NOTHING: tuple[Action, ...] = ()
+_UNFUNDED_MAX = 10_000
+"""Of one tenant."""
 
 
 class Dispatcher:
@@ -42,8 +45,7 @@ class Dispatcher:
         self.batches = BatchWindow(config.merging)
         self.intake = Intake(config)
         self.flights: dict[int, Flight] = {}
-        self._unfunded: dict[int, Flight] = {}
-        self._unfunded_due_s = math.inf
+        self._unfunded = Unfunded()
         self._wake_s = math.inf
         self._merging = True
         self.told: list[Action] = []
@@ -75,7 +77,10 @@ class Dispatcher:
         if observing:
             self.governor.would(refusal, held=flight.unfunded)
             flight.unfunded = False
-        elif refusal is not None:
+        elif flight.unfunded and self._unfunded.count(request.tenant) >= _UNFUNDED_MAX:
+            refusal = self.intake.unfunded(flight)
+            self.intake.release((request.id,), now_s)
+        if refusal is not None and not observing:
             self.governor.refused(refusal, request.tenant, now_s)
             return (refusal,)
         ticked = self._tick(now_s) if now_s >= self.governor.due_s else _NOTHING
@@ -90,8 +95,7 @@ class Dispatcher:
             merges.lead(request)
         flights[request.id] = flight
         if flight.unfunded:
-            self._unfunded[request.id] = flight
-            self._unfunded_due_s = min(self._unfunded_due_s, flight.expires_s)
+            self._unfunded.add(flight)
             return (*ticked, Hold(request.id), *self.intake.take_actions(), *self._wake(now_s))
         if request.batch_key is not None and not observing and self._merging:
             actions = self._collect(flight, now_s)
@@ -220,7 +224,7 @@ class Dispatcher:
             self.governor.release(flight, now_s)
         if request.batch_key is not None:
             self.batches.close(request.id)
-        self._unfunded.pop(request.id, None)
+        self._unfunded.remove(flight)
         self.intake.release(self.merges.ended(request.id), now_s)
 
     def leave(self, flight: Flight, replica: Replica, now_s: float) -> None:
@@ -310,38 +314,31 @@ class Dispatcher:
             if flight.queue is not None:
                 self.governor.release(flight, now_s)
             flight.collecting = flight.unfunded = False
-            self._unfunded.pop(flight.request.id, None)
+            self._unfunded.remove(flight)
             actions += self.place(flight, now_s)
         return actions
 
     def _funded(self, now_s: float) -> list[Action]:
         """Try the requests again that wait for their tenant's budget."""
+        unfunded = self._unfunded
         actions: list[Action] = []
-        if not self.intake.ready and now_s < self._unfunded_due_s:
-            return actions
-        tenants = set(self.intake.take_ready())
-        self._unfunded_due_s = math.inf
-        for flight in list(self._unfunded.values()):
-            refusal = None
-            if flight.request.tenant in tenants:
+        for tenant in self.intake.take_ready():
+            while (flight := unfunded.first(tenant)) is not None:
                 refusal = self.intake.fund(flight, now_s)
-            if refusal is None and flight.unfunded:
-                # In order: those behind it are not tried before it has found room.
-                tenants.discard(flight.request.tenant)
-                if flight.expires_s > now_s:
-                    self._unfunded_due_s = min(self._unfunded_due_s, flight.expires_s)
-                    continue
-                refusal = self.intake.unfunded(flight)
-            del self._unfunded[flight.request.id]
-            if refusal is not None:
-                actions.append(self.refuse(flight, refusal, now_s))
-            else:
-                actions += self.place(flight, now_s)
+                if refusal is None and flight.unfunded:
+                    break  # In order: those behind it are not tried before it has found room.
+                unfunded.remove(flight)
+                if refusal is not None:
+                    actions.append(self.refuse(flight, refusal, now_s))
+                else:
+                    actions += self.place(flight, now_s)
+        for flight in unfunded.expired(now_s):
+            actions.append(self.refuse(flight, self.intake.unfunded(flight), now_s))
         return [*actions, *self.intake.take_actions()]
 
     def _wake(self, now_s: float) -> tuple[Action, ...]:
         """Ask to be woken when something is next due, unless that was asked before."""
-        due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s, self._unfunded_due_s)
+        due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s, self._unfunded.due_s)
         if self.governor.held:
             due_s = min(due_s, max(now_s, self.governor.due_s))
         if due_s == math.inf or now_s < self._wake_s <= due_s:

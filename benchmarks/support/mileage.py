@@ -1,4 +1,4 @@
-"""Mileage under test: `mileage serve` with key check, metering, ledger and metrics on."""
+"""Mileage under test: `mileage serve` with key check, metering, ledger, governor, journal on."""
 
 from __future__ import annotations
 
@@ -56,6 +56,9 @@ def mileage_config(
             f"connections_max = {ENGINE_CONNECTIONS_MAX}",
         ]
     lines += ["[ledger]", f"directory = {json.dumps(str(directory / 'ledger'))}"]
+    # The governor acts by default; a target, far off, makes it forecast too.
+    lines += ["[slo]", "ttft_s = 10.0"]
+    lines += ["[journal]", f"directory = {json.dumps(str(directory / 'journal'))}"]
     lines += ["[admin]", f"port = {admin_port}"]
     for n, key in enumerate(keys):
         digest = hashlib.sha256(key.encode()).hexdigest()

@@ -51,7 +51,8 @@ class GovernorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     period_s: float = 0.5
     """Time between two decisions about a replica's limit."""
     queue_max: int = 10_000
-    """Requests held at once; past it the least urgent are refused."""
+    """Requests held at once. Past it the last ones of the tenant are refused that has most waiting
+    for its weight: nobody can keep others out of the queue."""
     queue_wait_max_s: float = 60.0
     """The longest that a request is held where it has no TTFT target."""
     reject_late: bool = True

@@ -174,18 +174,24 @@ class Dispatcher:
             return (self.refuse(flight, refusal, now_s),)
         replica = self.router.choose(takers.closed, flight.work, request.prefix_key, now_s)
         replica.throttle.arrived()
+        crowded: Sequence[Action] = _NOTHING
         if self.mode == "act":
             found = self.governor.place(flight, replica, self.intake, now_s)
+            if isinstance(found, Reject) and found.reason == "queue_full":
+                other = self.governor.least_urgent(flight)
+                if other is not None:
+                    crowded = (self.refuse(other, self.governor.full(other), now_s),)
+                    found = self.governor.place(flight, replica, self.intake, now_s)
             if found is None:
                 # While it waits for a slot, others may join it in one call all the same.
                 self.batches.open(request)
-                return (Hold(request.id), *self._wake(now_s))
+                return (*crowded, Hold(request.id), *self._wake(now_s))
             if isinstance(found, Reject):
-                return (self.refuse(flight, found, now_s),)
+                return (*crowded, self.refuse(flight, found, now_s))
             replica = found
         elif self.mode == "observe":
             self.governor.observe(flight, replica, now_s)
-        return (self.send(flight, replica, now_s),)
+        return (*crowded, self.send(flight, replica, now_s))
 
     def send(self, flight: Flight, replica: Replica, now_s: float) -> Dispatch:
         """Send the request to the replica."""

@@ -10,13 +10,14 @@ from mileage.control.flight import Flight
 from mileage.control.replicas import Takers
 from mileage.core.request import Priority
 
-__all__ = ["PRIORITY_FACTOR", "FairQueue", "FairShare", "Flow", "next_held"]
+__all__ = ["PRIORITY_FACTOR", "FairQueue", "FairShare", "Flow", "least_urgent", "next_held"]
 
 PRIORITY_FACTOR: dict[Priority, float] = {"high": 16.0, "normal": 4.0, "low": 1.0}
 """A class is a factor of the weight, so that none starves: while all three want more than there
 is, they get 16, 4 and 1 parts of it, and one that asks for less than its part hardly waits."""
 
 _FLOWS_MAX = 10_000
+_ROUNDING = 1e-9
 
 
 class Flow:
@@ -159,6 +160,23 @@ class FairQueue:
         lane = self._lanes.get(flow)
         return None if lane is None else lane.heap[0][2]
 
+    def longest(self) -> tuple[float, Flow]:
+        """The flow that has most waiting here for its weight, and how much."""
+        return max(
+            ((lane.work / flow.weight, flow) for flow, lane in self._lanes.items()),
+            key=lambda found: found[0],
+        )
+
+    def waiting(self, flow: Flow) -> float:
+        """Work of the flow that waits here."""
+        lane = self._lanes.get(flow)
+        return 0.0 if lane is None else lane.work
+
+    def last(self, flow: Flow) -> Flight:
+        """The flow's request that would be served last."""
+        heap = self._lanes[flow].heap
+        return max(entry for entry in heap if entry[2].queue is self)[2]
+
     def work_before(self, flow: Flow, work: float) -> float:
         """Work that would be done before one more request of the flow, at most.
 
@@ -197,3 +215,24 @@ def next_held(queues: Iterable[FairQueue], slack_work: float) -> Flight | None:
         (flight for ahead, flight in heads if ahead <= behind),
         key=lambda flight: (flight.deadline_s, flight.request.id),
     )
+
+
+def least_urgent(queues: Iterable[FairQueue], newcomer: Flight) -> Flight | None:
+    """Which request gives its place up to a newcomer for which there is none; None: it has to go.
+
+    It is the last one of the flow that has most waiting for its weight, so that nobody who floods
+    the queue keeps others out of it (buffer stealing: McKenney 1990). Within a flow who came first
+    stays.
+    """
+    flow = newcomer.flow
+    found, most = None, 0.0
+    own = newcomer.cost
+    for queue in queues:
+        weighed, longest = queue.longest()
+        if weighed > most:
+            found, most = (queue, longest), weighed
+        if queue.takers is newcomer.takers:
+            own += queue.waiting(flow)
+    if found is None or found[1] is flow or most <= own / flow.weight * (1.0 + _ROUNDING):
+        return None
+    return found[0].last(found[1])

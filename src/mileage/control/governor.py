@@ -9,7 +9,7 @@ import msgspec
 
 from mileage.control.config import ControlConfig, GovernorMode, LimitPolicyName
 from mileage.control.decisions import Decision, Decisions
-from mileage.control.fair_queue import FairQueue, next_held
+from mileage.control.fair_queue import FairQueue, least_urgent, next_held
 from mileage.control.flight import Flight
 from mileage.control.intake import Intake
 from mileage.control.pool import Pool
@@ -117,10 +117,6 @@ class Governor:
         terms = intake.terms(request)
         flight.flow = pool.share.flow(request.tenant, terms.priority, terms.weight)
         config = self._config
-        if self.held >= config.queue_max:
-            wait_s = self._wait_s(pool, takers, flight)
-            detail = f"{self.held} requests are waiting already (governor.queue_max)"
-            return Reject(flight.request.id, "queue_full", max(_RETRY_MIN_S, wait_s), detail)
         wait_s = self._wait_s(pool, takers, flight)
         target_s = flight.ttft_target_s
         if target_s is not None and config.reject_late:
@@ -134,8 +130,21 @@ class Governor:
                 # No forecast becomes better before the next request has ended.
                 retry_s = max(_RETRY_MIN_S, late_s + self._turn_s(pool, takers))
                 return Reject(flight.request.id, "deadline", retry_s, detail)
-        self._hold(pool, flight, wait_s, now_s)
+        if self.held >= config.queue_max:
+            return self.full(flight)
+        self._hold(pool, flight, wait_s)
         return None
+
+    def full(self, flight: Flight) -> Reject:
+        """The refusal of a request that there is no place for in the queue."""
+        detail = f"{self.held} requests are waiting already (governor.queue_max)"
+        wait_s = self._wait_s(flight.pool, flight.takers, flight)
+        return Reject(flight.request.id, "queue_full", max(_RETRY_MIN_S, wait_s), detail)
+
+    def least_urgent(self, flight: Flight) -> Flight | None:
+        """Which of those that are held is to be refused in place of this one; None: none is."""
+        queues = (queue for pool in self._pools.values() for queue in pool.queues.values())
+        return least_urgent(queues, flight)
 
     def _rivals(self, takers: Takers) -> bool:
         """Others are held that one of the same replicas could serve."""
@@ -156,7 +165,7 @@ class Governor:
             if replica in takers.closed.loads
         ]
 
-    def _hold(self, pool: Pool, flight: Flight, wait_s: float, now_s: float) -> None:
+    def _hold(self, pool: Pool, flight: Flight, wait_s: float) -> None:
         queue = pool.queues.get(flight.takers)
         if queue is None:
             queue = pool.queues[flight.takers] = FairQueue(flight.takers, pool.share)

@@ -266,3 +266,18 @@ def test_cancels_teach_nothing() -> None:
     for world in worlds:
         world.run()
     assert worlds[1].goodput(TTFT_S) > 0.85 * worlds[0].goodput(TTFT_S)
+
+
+def test_a_full_queue_has_room_for_whoever_has_less_than_his_part_of_it() -> None:
+    world = World(config(1, queue_max=5), CPU)
+    for _ in range(9):
+        world.arrive(0.0, tenant="flood")
+    meek = world.arrive(0.1, tenant="meek")
+    low = [world.arrive(0.1, tenant="meek", priority="low") for _ in range(3)]
+    world.run()
+    assert world.refused() == {"queue_full": 7}
+    assert world.requests[meek].finished_s is not None
+    assert all(world.requests[each].refusal for each in low)
+    # Of the flood those that came first stay.
+    flood = [e for e in world.requests.values() if e.request.tenant == "flood"]
+    assert [e.refusal is None for e in flood] == [True] * 5 + [False] * 4

@@ -56,7 +56,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for alias, model in self.aliases.items():
             if model in self.aliases:
                 raise ConfigError(f"aliases.{alias}", model, "a model, not another alias")
+        self._check_limit()
         self.control()
+
+    def _check_limit(self) -> None:
+        """A limit that no engine can have is a mistake, where it is known what they can."""
+        governor, known = self.governor, self._running_max()
+        limit = governor.static.limit
+        if governor.policy != "static" or limit is None or len(known) < len(self.engines):
+            return
+        most = max(known.values())
+        if limit > most:
+            key = "engines.running_max" if self.engines else "embedded.slots"
+            expected = f"at most {most}, as many as an engine runs at once ({key})"
+            raise ConfigError("governor.static.limit", limit, expected)
 
     def control(self) -> ControlConfig:
         """What the controllers are told; raises ConfigError for parts that do not fit together."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, get_args
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ from mileage.core.events import (
     BudgetGranted,
     BudgetRecalled,
     Cancelled,
+    ConfigChanged,
     Event,
     Failed,
     Finished,
@@ -35,6 +37,7 @@ from mileage.core.events import (
     Observed,
     ReplicaDown,
     ReplicaUp,
+    ShareChanged,
     Woke,
 )
 from mileage.core.replica import ReplicaView
@@ -80,6 +83,8 @@ class Host:
         self.next_id = 1
         self.asked: list[AskBudget] = []
         self.limits: dict[str, int] = {}
+        self.left: set[str] = set()
+        """Replicas that were not configured at some time."""
 
     def tell(self, event: Event) -> None:
         actions = tuple(self.controller.handle(event, self.now_s))
@@ -127,7 +132,7 @@ class Host:
 
 KINDS = (
     *("arrive", "arrive", "arrive", "arrive", "first", "finish", "finish", "fail", "cancel"),
-    *("time", "wake", "view", "up", "down", "grant", "deny", "recall"),
+    *("time", "wake", "view", "up", "down", "grant", "deny", "recall", "reload", "share"),
 )
 OPERATIONS = st.lists(
     st.tuples(
@@ -197,7 +202,8 @@ def step(host: Host, kind: str, number: int) -> None:
     elif kind == "wake":
         host.tell(Woke())
     elif kind == "up":
-        host.tell(ReplicaUp(name, random.choice([("m",), ("m", "other"), ()])))
+        models = [("m",), ("m", "other"), ("other", "m"), ("other",), ()]
+        host.tell(ReplicaUp(name, random.choice(models)))
     elif kind == "down":
         host.tell(ReplicaDown(name, "test"))
     elif kind == "view":
@@ -206,12 +212,37 @@ def step(host: Host, kind: str, number: int) -> None:
         ask = host.asked.pop(0)
         amount = ask.amount * random.choice([1, 3]) if kind == "grant" else 0
         host.tell(BudgetGranted(ask.account, 5, amount, renews_s=100.0, last=kind == "deny"))
+    elif kind == "reload":
+        reload(host, random)
+    elif kind == "share":
+        host.tell(ShareChanged(random.choice([0.1, 0.5, 1.0])))
     elif kind == "recall":
         host.tell(BudgetRecalled("poor/tokens/hour", 5))
     elif kind == "cancel" and host.known:
         leave(host, random.choice(sorted(host.known)))
     elif running:
         progress(host, kind, random.choice(running), random)
+
+
+def reload(host: Host, random: Random) -> None:
+    """Another mode, limit, queue, other tenants' limits, other replicas, endpoints they lack."""
+    config = host.config
+    governor = msgspec.structs.replace(
+        config.governor,
+        mode=random.choice(["act", "act", "observe", "off"]),
+        static=StaticConfig(limit=random.choice([1, 3, 8])),
+        queue_max=random.choice([0, 2, 100]),
+    )
+    changed = msgspec.structs.replace(
+        config,
+        governor=governor,
+        tenants=random.choice([TENANTS, TENANTS, {}]),
+        merging=random.choice([config.merging, MergingConfig(across_tenants=True)]),
+        replicas=random.choice([None, NAMES, ("a",), ("b", "c"), ()]),
+        lacks=random.choice([{}, {"a": ("embeddings",)}, {"b": ("embeddings", "chat")}]),
+    )
+    version = host.controller.version + 1
+    host.tell(ConfigChanged(version, msgspec.json.encode(changed).decode()))
 
 
 def view(name: str, now_s: float, random: Random) -> ReplicaView:
@@ -275,13 +306,39 @@ def test_every_request_ends_once_and_replay_is_identical(
         step(host, kind, number)
         generations = {known.leader for known in host.known.values()}
         assert host.controller.in_flight == len(generations)
-        in_flight = sum(state.in_flight for state in host.controller.replica_states())
-        assert in_flight == sum(known.replica is not None for known in host.known.values())
+        states = host.controller.replica_states()
+        host.left.update({*NAMES, "c"}.difference(state.name for state in states))
+        # One that left and came back is another: what the old one has goes on there.
+        counted = {state.name: state.in_flight for state in states if state.name not in host.left}
+        running = [k.replica for k in host.known.values() if k.replica in counted]
+        assert len(running) == sum(counted.values())
         if number % 7 == 0:
             host.fresh = pickle.loads(pickle.dumps(host.controller))
+    host.now_s += 100.0
+    host.tell(Woke())
+    assert all(host.known[known.leader].replica is not None for known in host.known.values())
     for request_id in sorted(host.known):
         if request_id in host.known:
             leave(host, request_id)
     assert host.controller.in_flight == 0
     assert host.controller.governor.held == 0
     assert all(not state.in_flight for state in host.controller.replica_states())
+    assert nothing_is_left(host.controller)
+
+
+def nothing_is_left(controller: Controller) -> bool:
+    """Of requests that have ended the controller keeps nothing."""
+    dispatcher = controller._dispatcher
+    intake, merges, batches = dispatcher.intake, dispatcher.merges, dispatcher.batches
+    return not (
+        dispatcher._unfunded
+        or merges._leaders
+        or merges._keys
+        or merges._members
+        or merges._joined
+        or batches._leaders
+        or batches._filled
+        or intake._claims
+        or intake._budgets._reservations
+        or any(intake._gate.in_flight(tenant) for tenant in [*TENANTS, "stranger"])
+    )

@@ -251,6 +251,22 @@ def test_what_was_decided_before_the_controller_failed_is_told(
     assert sorted(sent(actions)) == [2, 3]
 
 
+def test_a_refusal_is_told_too_when_the_controller_fails_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    c = governed(1)
+    arrive(c, 1)
+    arrive(c, 2)
+    arrive(c, 3, 50.0)
+
+    def bug(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(type(c.governor), "probes", bug)
+    actions = c.handle(Woke(), 70.0)
+    assert (refused(actions), sent(actions)) == ({2: "deadline"}, [3])
+
+
 def test_nothing_is_merged_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     c = governed(9)
 

@@ -83,6 +83,7 @@ class Driver:
         self._waiting: list[tuple[Then, Cut]] = []
         self._written_total = self._dropped_total = 0
         self._wake: asyncio.TimerHandle | None = None
+        self._wake_s = float("inf")
         self._idle: asyncio.Event | None = None
 
     def targets_of(self, config: GatewayConfig) -> dict[str, Target]:
@@ -310,12 +311,17 @@ class Driver:
                 _log.error("the request log cannot be written: requests go unrecorded")
 
     def _wake_at(self, at_s: float) -> None:
+        """Wake the controller then, unless it is to be woken earlier: performing one action may
+        lead to others, which are performed before the rest of the first ones."""
+        if at_s >= self._wake_s:
+            return
         if self._wake is not None:
             self._wake.cancel()
+        self._wake_s = at_s
         loop = asyncio.get_running_loop()
         delay_s = max(0.0, at_s - time.monotonic())
         self._wake = loop.call_later(delay_s, self._woke)
 
     def _woke(self) -> None:
-        self._wake = None
+        self._wake, self._wake_s = None, float("inf")
         self.handle(Woke(), time.monotonic())

@@ -38,8 +38,8 @@ def test_the_sums_are_those_of_what_is_held_whatever_came_and_went() -> None:
             own = [each for each in held if each.request.tenant == name]
             flow = share.flow(name, "normal", 1.0)
             assert queue.waiting(flow) == pytest.approx(sum(each.cost for each in own), abs=1e-6)
-            assert queue.head(flow) is ((own and min(own, key=lambda e: e.deadline_s)) or None)
             if own:
+                assert queue.head(flow) is min(own, key=lambda each: each.deadline_s)
                 assert queue.last(flow) is max(own, key=lambda each: each.deadline_s)
 
 

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Literal
+from typing import Literal, cast
 
 import pytest
 
 from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
-from mileage.core.events import ReplicaUp
+from mileage.core.actions import Action, WakeAt
+from mileage.core.events import Event, ReplicaUp, Woke
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.driver import Driver
@@ -161,3 +162,28 @@ def test_a_name_that_no_engine_ever_served_is_no_label() -> None:
 
     in_loop(scenario)
     assert [labels[0] for labels in made.metrics.requests.values] == ["unknown", "m"]
+
+
+def test_a_later_wake_puts_off_no_earlier_one() -> None:
+    class Sleeper:
+        """Wants to be woken, twice at once: what is performed meanwhile may ask for it sooner."""
+
+        def __init__(self) -> None:
+            self.heard: list[Event] = []
+
+        def handle(self, event: Event, now_s: float) -> Sequence[Action]:
+            self.heard.append(event)
+            first = len(self.heard) == 1
+            return [WakeAt(now_s), WakeAt(now_s + 1000.0)] if first else []
+
+    async def story() -> list[Event]:
+        sleeper = Sleeper()
+        made = driver(MemoryLog())
+        made.controller = cast("Controller", sleeper)
+        made.handle(ReplicaUp("a", ("m",)), time.monotonic())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        made.stop()
+        return sleeper.heard
+
+    assert asyncio.run(story())[1:] == [Woke()]

@@ -165,6 +165,8 @@ class Dispatcher:
 
     def place(self, flight: Flight, now_s: float) -> Sequence[Action]:
         """Send the request, hold it, or refuse it."""
+        if not flight.takers.serving:
+            self._find(flight)
         takers, request = flight.takers, flight.request
         if takers.half_open:
             # The probe goes at once, not when chance picks it: its capacity may be needed.
@@ -192,6 +194,15 @@ class Dispatcher:
         elif self.mode == "observe":
             self.governor.observe(flight, replica, now_s)
         return (*crowded, self.send(flight, replica, now_s))
+
+    def _find(self, flight: Flight) -> None:
+        """Look up anew who serves the request: its model had gone, and may have come back."""
+        route = self.replicas.routes.get(flight.request.model)
+        if route is not None:
+            takers = route.partial.get(flight.request.endpoint, route)
+            if takers.serving:
+                flight.route, flight.takers = route, takers
+                flight.pool = self.governor.pool(takers)
 
     def send(self, flight: Flight, replica: Replica, now_s: float) -> Dispatch:
         """Send the request to the replica."""
@@ -279,7 +290,9 @@ class Dispatcher:
             else:
                 held = [flight for flight in self.flights.values() if flight.queue is not None]
                 actions += self._release(held, now_s)
-        if self._unfunded:
+        if self._unfunded and self.mode == "observe":
+            actions += self._release([f for f in self.flights.values() if f.unfunded], now_s)
+        elif self._unfunded:
             actions += self._funded(now_s)
         actions += self.intake.take_actions()
         actions += self._wake(now_s)

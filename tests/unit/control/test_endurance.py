@@ -102,6 +102,22 @@ def test_a_budget_holds_when_the_governor_is_turned_off() -> None:
     assert sent(actions) == [2]
 
 
+def test_observing_lets_go_what_waits_for_a_budget() -> None:
+    c = governed(9, tenants=RICH)
+    arrive(c, 1, tenant="rich", output_tokens_max=10)
+    assert sent(configure(c, 1.0, governor=governing(9, mode="observe"), tenants=RICH)) == [1]
+
+
+def test_what_waits_for_a_budget_is_sent_where_its_model_has_come_back() -> None:
+    c = governed(9, tenants=RICH)
+    arrive(c, 1, tenant="rich", output_tokens_max=10)
+    c.handle(ReplicaUp("a", ()), 1.0)
+    c.handle(ReplicaUp("b", ("llama",)), 1.1)
+    account = account_name("rich", RICH["rich"].budgets[0])
+    actions = c.handle(BudgetGranted(account, 0, 1000, 100.0, last=True), 2.0)
+    assert Dispatch(1, "b") in actions
+
+
 # --- replicas -----------------------------------------------------------------------------------
 
 

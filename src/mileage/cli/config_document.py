@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mileage.cli.config_fault import Fault, KeyPath, find_fault
+from mileage.cli.config_fault import Fault, KeyPath, expected_of, find_fault, shown_of
 from mileage.cli.toml_line import line_of
 from mileage.core.errors import ConfigError
 
@@ -91,7 +91,8 @@ class Document:
             key = _shown((*path, named))
             return ConfigError(key, "(absent)", "a value: it is required", place=self._place(path))
         place = self._place(path)
-        return ConfigError(_shown(path), "(as given)", message, place=place)
+        expected = expected_of(message, fault.kind)
+        return ConfigError(_shown(path), shown_of(fault.value, fault.kind), expected, place=place)
 
     def _place(self, path: KeyPath) -> str | None:
         """Where the key is written; where it is absent: the table that it belongs in."""
@@ -177,7 +178,8 @@ def _from_text(variable: str, text: str, kind: Any) -> Any:
     try:
         return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError as error:
-        raise ConfigError(variable, text, str(error).partition(" - at `$")[0]) from None
+        message = str(error).partition(" - at `$")[0]
+        raise ConfigError(variable, text, expected_of(message, kind)) from None
 
 
 def _begins(key: str, name: str) -> bool:

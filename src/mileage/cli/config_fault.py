@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from mileage.core.errors import ConfigError
 
-__all__ = ["Fault", "KeyPath", "find_fault"]
+__all__ = ["Fault", "KeyPath", "expected_of", "find_fault", "shown_of"]
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """Names of tables and keys, and places in lists."""
+
+_TYPES: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a table",
+    "str": "text in quotes",
+}
 
 
 class Fault(NamedTuple):
@@ -21,6 +31,8 @@ class Fault(NamedTuple):
 
     path: KeyPath
     error: msgspec.ValidationError | ConfigError
+    value: Any
+    kind: Any
 
 
 def find_fault(value: Any, kind: Any, path: KeyPath = ()) -> Fault | None:
@@ -36,8 +48,34 @@ def find_fault(value: Any, kind: Any, path: KeyPath = ()) -> Fault | None:
             fault = find_fault(below, kind_below, (*path, step))
             if fault is not None:
                 return fault
-        return Fault(path, error)
+        return Fault(path, error, value, kind)
     return None
+
+
+def expected_of(message: str, kind: Any) -> str:
+    """What a value of this kind must be, for people: msgspec's message does not tell the choices.
+
+    `message` is msgspec's.
+    """
+    if choices := _choices(kind):
+        return "one of " + ", ".join(choices)
+    types = re.match(r"Expected `([^`]+)`", message)
+    if types is None:
+        return message
+    return " or ".join(_TYPES.get(name, name) for name in types[1].split(" | ") if name != "null")
+
+
+def shown_of(value: Any, kind: Any) -> object:
+    """The value as an error may tell it: a choice or a number, never what could be a secret."""
+    number = isinstance(value, int | float) and str not in (kind, *typing.get_args(kind))
+    return value if number or (isinstance(value, str) and _choices(kind)) else "(as given)"
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    """The texts that a value of this kind must be one of; none where it may be any."""
+    kinds = (kind, *typing.get_args(kind))
+    literal = next((part for part in kinds if typing.get_origin(part) is typing.Literal), None)
+    return tuple(map(str, typing.get_args(literal)))
 
 
 def _parts(value: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:

@@ -33,7 +33,25 @@ def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> Confi
     [
         pytest.param("[slo]\n\nttft_s = 0\n", 3, "slo.ttft_s", "positive", id="a target of 0"),
         pytest.param(
-            '\n[governor]\npolicy = "best"\n', 3, "governor.policy", "Invalid enum", id="a policy"
+            '\n[governor]\npolicy = "best"\n',
+            3,
+            "governor.policy",
+            "one of static, aimd, volatility, utilisation, tail_memory, mixture, model",
+            id="a policy",
+        ),
+        pytest.param(
+            "[governor.static]\nlimit = 2.5\n",
+            2,
+            "governor.static.limit",
+            "got 2.5, expected a whole number",
+            id="half a request",
+        ),
+        pytest.param(
+            "[admin]\ntoken = 1234567890123456\n",
+            2,
+            "admin.token",
+            "got '(as given)', expected text in quotes",
+            id="a token that is no text is not told",
         ),
         pytest.param("[server]\nport = 1\nprot = 2\n", 3, "server.prot", "no such key", id="a key"),
         pytest.param("\n[sever]\n", 2, "sever", "no such key", id="a section"),
@@ -42,7 +60,7 @@ def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> Confi
             'amount = 5\nunit = "euro"\nper = "day"\n',
             5,
             "tenants.b.budgets[0].unit",
-            "Invalid enum",
+            "got 'euro', expected one of usd, tokens, gpu_s",
             id="the unit of a budget",
         ),
         pytest.param(
@@ -120,7 +138,7 @@ def test_file_line_key_and_what_is_expected(
     path = written(tmp_path, text)
     error = error_of(path)
     assert (error.place, error.key) == (f"{path}:{line}", key)
-    assert expected in error.expected
+    assert expected in str(error)
     assert str(error).startswith(f"{path}:{line}: {key}: got ")
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from mileage.core.bounds import require_at_least, require_positive
+from mileage.core.bounds import require_at_least, require_positive, require_range
 from mileage.core.errors import ConfigError
 from mileage.core.request import Priority
 
@@ -29,8 +29,10 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         require_positive("tenants.*.budgets.amount", self.amount, self.unit)
-        if self.amount > 1e9:
-            raise ConfigError("tenants.*.budgets.amount", self.amount, "at most 1e9")
+        # What is spent is summed in 64 bits: tokens as they are, the others in billionths.
+        most = 1e15 if self.unit == "tokens" else 1e9
+        if self.amount > most:
+            raise ConfigError("tenants.*.budgets.amount", self.amount, f"at most {most:g}")
 
 
 class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +57,8 @@ class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for key in ("requests_per_min", "tokens_per_min"):
             value = getattr(self, key)
             if value is not None:
-                require_positive(f"tenants.*.{key}", value, "units per minute")
+                # One in 16 hours: with less, a client would be told to come back in years.
+                require_range(f"tenants.*.{key}", value, 1e-3, 1e12)
         if self.concurrency_max is not None:
             require_at_least("tenants.*.concurrency_max", self.concurrency_max, 1)
         kinds = [(budget.unit, budget.per) for budget in self.budgets]

@@ -71,6 +71,27 @@ def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> Confi
             id="the amount of a budget",
         ),
         pytest.param(
+            '[[tenants.a.budgets]]\namount = 2e9\nunit = "usd"\nper = "month"\n',
+            2,
+            "tenants.a.budgets[0].amount",
+            "at most 1e+09",
+            id="more money than is counted",
+        ),
+        pytest.param(
+            '[[tenants.a.budgets]]\namount = 2e15\nunit = "tokens"\nper = "month"\n',
+            2,
+            "tenants.a.budgets[0].amount",
+            "at most 1e+15",
+            id="more tokens than are counted",
+        ),
+        pytest.param(
+            "[tenants.a]\nrequests_per_min = 1e-300\n",
+            2,
+            "tenants.a.requests_per_min",
+            "0.001..1000000000000.0",
+            id="a rate that would say come back after the end of time",
+        ),
+        pytest.param(
             '[tenants."a.b"]\nconcurrency_max = 0\n',
             2,
             "tenants.a.b.concurrency_max",
@@ -199,3 +220,9 @@ def test_it_sees_that_files_were_written(tmp_path: Path) -> None:
     assert source.look() == source.seen, "what cannot be read is not read again and again"
     path.unlink()
     assert source.look() != source.seen
+
+
+def test_a_budget_may_be_a_month_of_a_large_fleet(tmp_path: Path) -> None:
+    budget = '[[tenants.a.budgets]]\namount = 5e12\nunit = "tokens"\nper = "month"\n'
+    config = ConfigSource(written(tmp_path, budget), {}, {}).load()
+    assert config.tenants["a"].budgets[0].amount == 5e12

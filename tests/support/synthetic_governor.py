@@ -6,7 +6,7 @@ from random import Random
 
 from mileage.control.config import GovernorMode
 from mileage.control.decisions import Decision, Decisions
-from mileage.control.governor import GovernorState
+from mileage.control.governor_state import GovernorState
 from mileage.core.actions import RejectReason
 from mileage.core.slo import SloConfig
 from mileage.gateway.messages import GovernorReport

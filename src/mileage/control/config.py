@@ -31,6 +31,8 @@ __all__ = [
     "TokenPrice",
 ]
 
+_USD_MAX = 1e6
+"""No GPU-hour and no million tokens cost more; sums of more could overflow."""
 GovernorMode: TypeAlias = Literal["act", "observe", "off"]
 LimitPolicyName: TypeAlias = Literal[
     "static", "aimd", "volatility", "utilisation", "tail_memory", "mixture", "model"
@@ -92,7 +94,7 @@ class TokenPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for key in ("prompt_usd_per_mtok", "output_usd_per_mtok", "cached_usd_per_mtok"):
             value = getattr(self, key)
             if value is not None:
-                require_at_least(f"costs.models.*.{key}", value, 0.0)
+                require_range(f"costs.models.*.{key}", value, 0.0, _USD_MAX)
 
 
 class CostsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +107,7 @@ class CostsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if self.usd_per_gpu_hour is not None:
-            require_at_least("costs.usd_per_gpu_hour", self.usd_per_gpu_hour, 0.0)
+            require_range("costs.usd_per_gpu_hour", self.usd_per_gpu_hour, 0.0, _USD_MAX)
 
 
 class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -130,7 +130,7 @@ class Controller:
         if isinstance(event, Failed):
             return self._failed(event, now_s)
         if isinstance(event, Cancelled):
-            return self._cancelled(event.request_id, now_s)
+            return self._cancelled(event.request_id, now_s, event.output_tokens)
         if isinstance(event, Woke):
             self._dispatcher.woken()
             if now_s >= self._replicas.half_open_due_s:
@@ -240,7 +240,9 @@ class Controller:
             self._replicas.refresh(replica)
         return self._dispatcher.pumped(replica, now_s)
 
-    def _cancelled(self, request_id: int, now_s: float) -> Sequence[Action]:
+    def _cancelled(
+        self, request_id: int, now_s: float, output_tokens: int | None = None
+    ) -> Sequence[Action]:
         leader_id = self._dispatcher.merges.leader_of(request_id)
         flight = self._flights.get(leader_id)
         if flight is None:
@@ -257,7 +259,7 @@ class Controller:
             return self._dispatcher.go_on(now_s)
         del self._flights[leader_id]
         self._dispatcher.leave(flight, replica, now_s)
-        self._dispatcher.intake.settle((request_id,), flight, None, now_s)
+        self._dispatcher.intake.settle((request_id,), flight, None, now_s, seen=output_tokens)
         if replica.breaker.released(flight.ticket):
             self._replicas.refresh(replica)
         return self._dispatcher.pumped(replica, now_s)

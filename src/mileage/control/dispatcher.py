@@ -75,7 +75,7 @@ class Dispatcher:
         observing = self.mode == "observe"
         refusal = self.intake.admit(flight, now_s)
         if observing:
-            self.governor.would(refusal, held=flight.unfunded)
+            flight.counted = self.governor.would(refusal, held=flight.unfunded)
             flight.unfunded = False
         elif flight.unfunded and self._unfunded.count(request.tenant) >= _UNFUNDED_MAX:
             refusal = self.intake.unfunded(flight)
@@ -191,7 +191,7 @@ class Dispatcher:
             if isinstance(found, Reject):
                 return (*crowded, self.refuse(flight, found, now_s))
             replica = found
-        elif self.mode == "observe":
+        elif self.mode == "observe" and not flight.counted:
             self.governor.observe(flight, replica, now_s)
         return (*crowded, self.send(flight, replica, now_s))
 
@@ -359,7 +359,7 @@ class Dispatcher:
         """Ask to be woken when something is next due, unless that was asked before."""
         due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s, self._unfunded.due_s)
         if self.governor.held:
-            due_s = min(due_s, max(now_s, self.governor.due_s))
+            due_s = min(due_s, max(now_s, self.governor.due_s), self.governor.next_expiry_s())
         if due_s == math.inf or now_s < self._wake_s <= due_s:
             return _NOTHING
         self._wake_s = due_s

@@ -51,6 +51,8 @@ class Flight(msgspec.Struct, eq=False):
     """It is held for company that goes upstream in the same call."""
     unfunded: bool = False
     """It is held until its tenant's budget has room for it."""
+    counted: bool = False
+    """Where the governor only observes: what would become of it is counted."""
     charged: bool = False
     """Its flow has paid for it."""
     batched: bool = False

@@ -5,39 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from mileage.control.config import ControlConfig, GovernorMode, LimitPolicyName
+from mileage.control.config import ControlConfig
 from mileage.control.decisions import Decision, Decisions
 from mileage.control.fair_queue import FairQueue, least_urgent, next_held
 from mileage.control.flight import Flight
+from mileage.control.governor_state import GovernorState
 from mileage.control.intake import Intake
 from mileage.control.pool import Pool
 from mileage.control.replicas import Replica, Takers
 from mileage.core.actions import Reject, RejectReason, SetLimit
 
-__all__ = ["Governor", "GovernorState"]
+__all__ = ["Governor"]
 
 _MARGIN = 1.0
 """Mean errors of a forecast that are added to it."""
 _RETRY_MIN_S = 0.1
 _COST_GAIN = 0.1
-
-
-class GovernorState(msgspec.Struct, frozen=True, kw_only=True):
-    """`waiting`: by replica, its part of what is held. The totals are since the start."""
-
-    mode: GovernorMode
-    policy: LimitPolicyName
-    held: int
-    held_by_tenant: dict[str, int]
-    held_total: int
-    refused_total: dict[RejectReason, int]
-    would_hold_total: int
-    would_refuse_total: int
-    waiting: dict[str, int]
-    decisions: list[Decision]
-    would_merge_total: int = 0
 
 
 class Governor:
@@ -190,12 +173,11 @@ class Governor:
         else:
             self.would_hold_total += 1
 
-    def would(self, refusal: Reject | None, *, held: bool) -> None:
+    def would(self, refusal: Reject | None, *, held: bool) -> bool:
         """Count what its tenant's limits would do to a request that is let in all the same."""
-        if refusal is not None:
-            self.would_refuse_total += 1
-        elif held:
-            self.would_hold_total += 1
+        self.would_refuse_total += refusal is not None
+        self.would_hold_total += refusal is None and held
+        return refusal is not None or held
 
     def refused(self, refusal: Reject, tenant: str, now_s: float) -> None:
         """Count a refusal."""
@@ -301,9 +283,21 @@ class Governor:
                 for head in queue.heads():
                     flow = head.flow
                     flight: Flight | None = head
-                    while flight is not None and flight.expires_s < now_s:
+                    while flight is not None and flight.expires_s <= now_s:
                         yield flight
                         flight = queue.head(flow)
+
+    def next_expiry_s(self) -> float:
+        """When the first of the requests that are held has been held too long."""
+        return min(
+            (
+                head.expires_s
+                for pool in self._pools.values()
+                for queue in pool.queues.values()
+                for head in queue.heads()
+            ),
+            default=math.inf,
+        )
 
     def probes(self) -> Iterator[Flight]:
         """Requests that are held while a replica on probation could take one."""

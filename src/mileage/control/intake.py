@@ -25,6 +25,7 @@ _NO_LIMITS = TenantLimits()
 _ORDER = {"weight": 1.0, "priority": "normal"}
 """What is about the order alone, and limits nothing."""
 _SPENDS_MAX = 10_000
+_LEARN_EVERY = 16
 _BUDGET_WAIT_RETRY_S = 1.0
 
 
@@ -145,12 +146,21 @@ class Intake:
         return Reject(flight.request.id, "budget_exhausted", _BUDGET_WAIT_RETRY_S, detail)
 
     def settle(
-        self, members: Sequence[int], flight: Flight, event: Finished | None, now_s: float
+        self,
+        members: Sequence[int],
+        flight: Flight,
+        event: Finished | None,
+        now_s: float,
+        *,
+        seen: int | None = None,
     ) -> None:
         """The generation is over: charge its cost to the requests that waited for it.
 
-        `event`: None where it came to no end; its GPU time then tells what it cost.
+        `event`: None where it came to no end; the tokens that were `seen` of it, or else its GPU
+        time, then tell what it cost: at most what was reserved.
         """
+        if event is None and seen is not None:
+            event = Finished(flight.request.id, None, None, seen)
         if not (self._limited or self._claims):
             self._cost(members, flight, event)
             return
@@ -159,8 +169,11 @@ class Intake:
             self._cost(members, flight, event)
             return
         parts = self._parts(claims, flight, event)
+        guessed = event is None or event.prompt_tokens is None or event.output_tokens is None
         for claim, spend in zip(claims, parts, strict=True):
             request = claim.request
+            if guessed and claim.estimate is not None:
+                spend = spend.at_most(claim.estimate.most)
             self._gate.ended(request.tenant, claim.tokens, spend.tokens, now_s)
             if claim.estimate is not None:
                 self._budgets.settle(request.id, spend, now_s)
@@ -171,14 +184,16 @@ class Intake:
         prompt = output = None
         if event is not None:
             prompt, output = event.prompt_tokens, event.output_tokens
-        if self._priced or prompt is None or output is None:
+        # Now and then it learns all the same: a budget may come with the next reload.
+        learn = not flight.request.id % _LEARN_EVERY
+        if self._priced or learn or prompt is None or output is None:
             whole = self._estimator.actual(
                 flight.request,
                 gpu_ns=flight.gpu_ns,
                 prompt_tokens=prompt,
                 output_tokens=output,
                 cached_tokens=None if event is None else event.cached_tokens,
-                learn=False,
+                learn=learn,
             )
         else:
             whole = Spend(max(0, prompt) + max(0, output), flight.gpu_ns, None)

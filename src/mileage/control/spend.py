@@ -23,7 +23,6 @@ _OUTPUT_TOKENS = (4096, 256)
 """Of an answer of a model of which few were seen: at most, and likely."""
 _GPU_NS_PER_WORK = (50_000_000, 10_000_000)
 """GPU time of a unit of work before it was seen: of a request alone at 20 and at 100 tokens/s."""
-_GPU_NS_PER_WORK_MIN = 1_000_000
 _DOUBT_S = 600.0
 _ROUNDING = 1e-6
 _SEEN_MIN = 8
@@ -38,6 +37,13 @@ class Spend(msgspec.Struct, frozen=True, gc=False):
     tokens: int
     gpu_ns: int
     nano_usd: int | None
+
+    def at_most(self, bound: Spend) -> Spend:
+        """The amount, but of each unit no more than `bound` has."""
+        usd = self.nano_usd
+        if usd is not None and bound.nano_usd is not None:
+            usd = min(usd, bound.nano_usd)
+        return Spend(min(self.tokens, bound.tokens), min(self.gpu_ns, bound.gpu_ns), usd)
 
     def of(self, unit: BudgetUnit) -> int:
         """The amount in one unit; USD that nobody can tell are 0."""
@@ -252,8 +258,10 @@ class SpendEstimator:
     ) -> tuple[int, int]:
         """Tokens of a request that the engine has not counted: as many as its GPU time allows."""
         per_work = None if model is None else model.gpu_ns_per_work_mean
-        work = gpu_ns / (per_work or _GPU_NS_PER_WORK_MIN * self._gpus_max)
-        if prompt_tokens is None:
+        work = gpu_ns / (per_work or _GPU_NS_PER_WORK[0] * self._gpus_max)
+        if prompt_tokens is None and output_tokens:
+            prompt_tokens = _prompt_tokens(request, model)[1]  # all of it was needed for the first
+        elif prompt_tokens is None:
             likely = _prompt_tokens(request, model)[1]
             prompt_tokens = min(likely, max(0, round((work - 1.0) / (work_of(1.0, 0.0) - 1.0))))
         if output_tokens is None:

@@ -42,6 +42,7 @@ class Throttle:
         "_decoding_s",
         "_images",
         "_in_flight_s",
+        "_in_time",
         "_kv_s",
         "_kv_tokens",
         "_peak",
@@ -70,6 +71,7 @@ class Throttle:
         self._policy = policy
         self.limit = limit
         """Requests that the replica runs at once."""
+        self._in_time = False
         self.own_limit = limit
         """Our share of that, where several gateways' workers stand before it."""
         self.reason = "as at the start"
@@ -264,6 +266,7 @@ class Throttle:
         """Ask the policy; whether the limit has changed. A policy that raises is not asked again:
         the replica then runs what the engine itself does."""
         self.due_s = now_s + period_s
+        self._in_time = slo.ttft_s is not None
         low, high = bounds
         slots = self.slots.most
         if slots is not None:
@@ -295,8 +298,9 @@ class Throttle:
     def share(self, ratio: float) -> None:
         """So much of the limit is ours."""
         limit = self.limit
-        if limit == self.slots.most:
-            # A slot that is free for the time that the next request takes to come is lost.
+        if limit == self.slots.most and not self._in_time:
+            # A slot that is free for the time that the next request takes to come is lost. Where
+            # there is a target for the first token, what waits is better refused than out of reach.
             limit += math.ceil(limit * _AHEAD_RATIO)
         self.own_limit = max(1, math.ceil(limit * ratio))
 

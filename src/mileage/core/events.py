@@ -76,10 +76,12 @@ class Cancelled(msgspec.Struct, frozen=True, tag="cancelled", gc=False):
     """The client left before its answer was complete. Says nothing about any replica.
 
     Of requests that share a generation each one that leaves is told; the generation goes on, under
-    its leader's id, until the last one has left.
+    its leader's id, until the last one has left. `output_tokens` are those that were seen of it so
+    far; None where that is not known.
     """
 
     request_id: int
+    output_tokens: int | None = None
 
 
 class Observed(msgspec.Struct, frozen=True, tag="observed", gc=False):

@@ -180,9 +180,10 @@ class App:
     def _models(self, path: bytes, http: HttpRequest, connection: ServerConnection) -> None:
         if self._origins.guarded:
             self._origins.check(http.header(b"host"), http.header(b"origin"))
-        tenant = self._keys.tenant(http.header(b"authorization"), http.header(b"x-api-key"))
+        authorization, api_key = http.header(b"authorization"), http.header(b"x-api-key")
+        tenant = self._keys.tenant(authorization, api_key)
         if tenant is None:
-            raise _key_refusal(False)
+            raise _key_refusal(authorization is None and api_key is None)
         served = self._driver.served_models()
         names = [*served, *(alias for alias, model in self._aliases.items() if model in served)]
         listed = [

@@ -34,6 +34,8 @@ _ALONE_S = 0.000_25
 """A record that comes this long after the last is written at once: it would wait for company in
 vain, and one turn of the loop is time that a client can measure."""
 
+_ROUNDING_S = 0.001
+
 Then: TypeAlias = Callable[[bool], None]
 """What is done when a record is written; told whether the request may go on."""
 Cut: TypeAlias = Callable[[], None]
@@ -319,7 +321,8 @@ class Driver:
             self._wake.cancel()
         self._wake_s = at_s
         loop = asyncio.get_running_loop()
-        delay_s = max(0.0, at_s - time.monotonic())
+        # Timers may be early by what they are rounded to; a wake that is early would ask again.
+        delay_s = max(0.0, at_s - time.monotonic()) + _ROUNDING_S
         self._wake = loop.call_later(delay_s, self._woke)
 
     def _woke(self) -> None:

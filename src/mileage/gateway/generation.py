@@ -16,7 +16,7 @@ from mileage.gateway.batch_call import BatchCall
 from mileage.gateway.exchange import Exchange
 from mileage.gateway.outcomes import UNAVAILABLE, outcome_of, stream_outcome_of
 from mileage.gateway.refusals import Refusal, engine_message, rejection
-from mileage.gateway.stream import StreamMeter
+from mileage.gateway.stream import StreamMeter, seen
 from mileage.gateway.target import Target
 from mileage.gateway.usage import Usage
 from mileage.gateway.whole import WholeAnswer
@@ -183,7 +183,7 @@ class Generation:
             driver.orphans[self.id] = self
         # The controller first: what the request has cost is on its record.
         try:
-            driver.handle(Cancelled(exchange.request.id), now_s)
+            driver.handle(Cancelled(exchange.request.id, seen(self.meter)), now_s)
         finally:
             audience.leave(exchange, outcome, status, now_s, reason=reason, then=then)
         if (batch is None or not batch.left(exchange)) and not last:
@@ -391,7 +391,7 @@ class Generation:
 
     def _tell_gone(self, now_s: float) -> None:
         for member in self.audience.members:
-            self._driver.handle(Cancelled(member.request.id), now_s)
+            self._driver.handle(Cancelled(member.request.id, seen(self.meter)), now_s)
 
     def _head_lines(self) -> bytes:
         lines = forwarded_lines(self._headers)

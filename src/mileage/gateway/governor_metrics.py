@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mileage.control.governor import GovernorState
+from mileage.control.governor_state import GovernorState
 from mileage.control.replicas import ReplicaState
 from mileage.core.timeline import RequestTimeline
 from mileage.measure.metrics import Counter, Families, Gauge

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from mileage.control.accounts import AccountSpend
-from mileage.control.governor import GovernorState
+from mileage.control.governor_state import GovernorState
 from mileage.core.actions import AskBudget, ReturnBudget
 from mileage.core.events import Event
 from mileage.core.slo import SloConfig

@@ -12,7 +12,7 @@ from mileage.gateway.usage import Usage, UsageObject
 from mileage.measure.timeline import TokenClock, TokenSummary
 from mileage.wire.sse import EventCutter, edges, payload
 
-__all__ = ["StreamMeter"]
+__all__ = ["StreamMeter", "seen"]
 
 _FIRST, _LAST = 2, 4
 """Runs of up to so many events together are looked at one by one. Of a longer run (the engine, or
@@ -216,6 +216,11 @@ class StreamMeter:
             usage.take(event.message.usage)
         if event.response is not None and event.response.usage is not None:
             usage.take(event.response.usage)
+
+
+def seen(meter: StreamMeter | None) -> int | None:
+    """Token events of a stream so far; None for what is no stream."""
+    return None if meter is None else meter.events
 
 
 def _without(run: bytes, spans: list[tuple[int, int]]) -> bytes:

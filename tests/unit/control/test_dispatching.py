@@ -18,6 +18,7 @@ from mileage.core.events import (
     ConfigChanged,
     Failed,
     Finished,
+    FirstToken,
     ReplicaDown,
     ReplicaUp,
     ShareChanged,
@@ -44,9 +45,6 @@ def kinds(actions: Sequence[Action]) -> list[type]:
 
 def arrive(c: Controller, request_id: int, now_s: float = 0.0, **fields: Any) -> Sequence[Action]:
     return c.handle(Arrived(request(request_id, arrived_s=now_s, **fields)), now_s)
-
-
-# --- held ---------------------------------------------------------------------------------------
 
 
 def test_a_request_above_the_limit_is_held_until_one_ends() -> None:
@@ -102,9 +100,6 @@ def test_a_share_of_the_limit_is_at_least_one() -> None:
     c.handle(ShareChanged(0.01), 1.0)
     c.handle(Woke(), 2.0)
     assert [kinds(arrive(c, i, 2.0))[0] for i in (1, 2)] == [Dispatch, Hold]
-
-
-# --- merging ------------------------------------------------------------------------------------
 
 
 def test_identical_requests_share_one_generation() -> None:
@@ -187,9 +182,6 @@ def test_observing_merges_nothing_and_holds_to_no_tenants_limit() -> None:
     assert not state.refused_total
 
 
-# --- budgets ------------------------------------------------------------------------------------
-
-
 def budgeted(amount: float) -> Controller:
     budget = BudgetConfig(amount=amount, unit="tokens", per="day")
     return governed(1000, tenants={"acme": TenantLimits(budgets=(budget,))})
@@ -264,9 +256,6 @@ def test_a_budget_in_usd_needs_a_price() -> None:
     ControlConfig(tenants=tenants, costs=CostsConfig(usd_per_gpu_hour=2.0))
 
 
-# --- rates --------------------------------------------------------------------------------------
-
-
 def test_a_rate_refuses_with_the_time_to_wait() -> None:
     c = governed(1000, tenants={"acme": TenantLimits(requests_per_min=2)})
     assert [kinds(arrive(c, i))[0] for i in (1, 2, 3)] == [Dispatch, Dispatch, Reject]
@@ -282,9 +271,6 @@ def test_concurrency_counts_what_is_held_and_frees_what_ends() -> None:
     assert [kinds(arrive(c, i))[0] for i in (1, 2, 3)] == [Dispatch, Hold, Reject]
     c.handle(Cancelled(2), 0.1)
     assert kinds(arrive(c, 4, 0.1))[0] is Hold
-
-
-# --- configuration ------------------------------------------------------------------------------
 
 
 def settings(**sections: Any) -> str:
@@ -323,9 +309,6 @@ def test_settings_that_are_none_leave_the_old_ones(text: str) -> None:
     assert (c.version, c.ignored, c.failure) == (1, 1, None)
     arrive(c, 1)
     assert kinds(arrive(c, 2))[0] is Hold
-
-
-# --- failure ------------------------------------------------------------------------------------
 
 
 class Broken:
@@ -367,3 +350,37 @@ def test_a_controller_that_fails_lets_everything_through(monkeypatch: pytest.Mon
     c.handle(ConfigChanged(2, settings(governor=one)), 9.0)
     assert getattr(c, "failure", "") is None
     assert kinds(arrive(c, 5, 9.0))[0] is Hold
+
+
+def test_a_cut_stream_is_charged_what_was_seen_of_it_and_no_more_than_reserved() -> None:
+    c = budgeted(100_000)
+    arrive(c, 1, output_tokens_max=400, prompt_tokens_max=100)
+    c.handle(BudgetGranted("acme/tokens/day", 7, 100_000, renews_s=3600.0), 0.1)
+    c.handle(FirstToken(1), 0.5)
+    c.handle(Cancelled(1, 127), 3.0)
+    (spend,) = c.intake.spends()
+    assert 127 < spend.spent <= 127 + 500
+    arrive(c, 2, 4.0, output_tokens_max=50, prompt_tokens_max=100)
+    c.handle(Cancelled(2), 3604.0)
+    (after,) = c.intake.spends()
+    assert after.spent - spend.spent <= 50 + 500
+    assert after.reserved == 0
+
+
+def test_observing_counts_a_request_once() -> None:
+    c = governed(1, mode="observe", tenants={"acme": TenantLimits(requests_per_min=1)})
+    for i in range(1, 11):
+        arrive(c, i)
+    state = c.governor.state()
+    assert state.would_refuse_total + state.would_hold_total == 9
+
+
+def test_held_requests_are_told_when_their_time_is_up() -> None:
+    c = governed(1, slo=SloConfig(ttft_s=1.0))
+    arrive(c, 1)
+    actions = arrive(c, 2, 0.2)
+    assert kinds(actions) == [Hold, WakeAt]
+    (wake,) = [a for a in c.handle(Woke(), 1.19) if isinstance(a, WakeAt)]
+    assert wake.at_s == pytest.approx(1.2)
+    refused = [a for a in c.handle(Woke(), wake.at_s) if isinstance(a, Reject)]
+    assert [(r.request_id, r.reason) for r in refused] == [(2, "deadline")]

@@ -182,7 +182,15 @@ def test_an_engine_that_never_counts_is_not_free() -> None:
     spent = SpendEstimator(CostsConfig()).actual(
         ask(output_tokens_max=50), gpu_ns=2_000_000_000, prompt_tokens=None, output_tokens=None
     )
-    assert spent.tokens >= 100 + 50
+    assert spent.tokens > 100
+
+
+def test_a_stream_that_was_cut_costs_its_prompt_and_what_was_seen_of_it() -> None:
+    estimator = taught(*[(90, 20)] * 10)
+    spent = estimator.actual(
+        ask(output_tokens_max=400), gpu_ns=60_000_000_000, prompt_tokens=None, output_tokens=127
+    )
+    assert spent.tokens == 90 + 127
 
 
 def test_a_reload_changes_prices_and_keeps_what_was_learned() -> None:

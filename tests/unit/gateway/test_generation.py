@@ -91,7 +91,7 @@ def test_a_joiner_is_sent_nothing_before_its_intent_is_on_record() -> None:
         late = world.ask()
         assert (late.status, late.ended) == (503, True)
         assert world.record(late).reason == "ledger_failed"
-        assert world.told(Cancelled) == [Cancelled(late.id)]
+        assert [each.request_id for each in world.told(Cancelled)] == [late.id]
         world.log.works = True
         world.engine.send(LAST)
         world.flush()
@@ -110,7 +110,9 @@ def test_without_a_log_that_must_be_written_nobody_is_served() -> None:
         world.flush()
         assert {client.status for client in clients} == {503}
         assert not world.calls
-        assert world.told(Cancelled) == [Cancelled(client.id) for client in clients]
+        assert [each.request_id for each in world.told(Cancelled)] == [
+            client.id for client in clients
+        ]
 
     in_loop(story)
 
@@ -122,7 +124,7 @@ def test_the_leader_leaves_and_the_next_one_has_the_tokens() -> None:
         world.engine.head().send(token())
         leader.leave()
         assert not world.engine.aborted
-        assert world.told(Cancelled) == [Cancelled(leader.id)]
+        assert [each.request_id for each in world.told(Cancelled)] == [leader.id]
         world.engine.send(LAST)
 
         left = world.record(leader)
@@ -159,7 +161,7 @@ def test_the_last_one_that_leaves_stops_the_engine() -> None:
         leader.leave()
         member.leave()
         assert world.engine.aborted
-        assert world.told(Cancelled) == [Cancelled(leader.id), Cancelled(member.id)]
+        assert [each.request_id for each in world.told(Cancelled)] == [leader.id, member.id]
         assert world.record(leader).merged_into == member.id
         assert world.record(member).merged_into is None
         assert not world.driver.orphans
@@ -248,7 +250,9 @@ def test_the_engines_error_goes_to_all() -> None:
         world.engine.answer({"error": {"message": "no"}}, status=400)
         world.flush()
         assert {client.status for client in clients} == {400}
-        assert world.told(Cancelled) == [Cancelled(client.id) for client in clients]
+        assert [each.request_id for each in world.told(Cancelled)] == [
+            client.id for client in clients
+        ]
 
     in_loop(story)
 
@@ -273,7 +277,7 @@ def test_a_join_to_what_is_not_there_is_answered() -> None:
         world.driver.exchanges.clear()
         lost = world.ask()
         assert lost.status == 503
-        assert world.told(Cancelled) == [Cancelled(lost.id)]
+        assert [each.request_id for each in world.told(Cancelled)] == [lost.id]
 
     in_loop(story)
 

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from mileage.control.config import GovernorMode, LimitPolicyName
-from mileage.control.governor import GovernorState
+from mileage.control.governor_state import GovernorState
 from mileage.gateway.admin.fleet import Fleet
 from mileage.gateway.admin.spend import BudgetRow, TenantRow, budget_rows, tenant_rows
 from mileage.gateway.admin.targets import TargetRow, newest_governor, target_rows

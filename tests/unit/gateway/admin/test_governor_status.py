@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mileage.control.decisions import Decision
-from mileage.control.governor import GovernorState
+from mileage.control.governor_state import GovernorState
 from mileage.core.slo import Slo, SloConfig
 from mileage.gateway.admin.governor import GovernorStatus, governor_status
 from mileage.gateway.admin.targets import limit_of

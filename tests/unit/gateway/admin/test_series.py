@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mileage.control.governor import GovernorState
+from mileage.control.governor_state import GovernorState
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import Slo, SloConfig
 from mileage.gateway.admin.rates import Key

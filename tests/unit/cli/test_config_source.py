@@ -110,7 +110,7 @@ def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> Confi
             '[costs.models."n.n"]\nprompt_usd_per_mtok = -1\noutput_usd_per_mtok = 1\n',
             5,
             "costs.models.n.n.prompt_usd_per_mtok",
-            "at least 0",
+            "0.0..1000000.0",
             id="the price of a model",
         ),
         pytest.param(

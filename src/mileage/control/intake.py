@@ -25,7 +25,7 @@ _NO_LIMITS = TenantLimits()
 _ORDER = {"weight": 1.0, "priority": "normal"}
 """What is about the order alone, and limits nothing."""
 _SPENDS_MAX = 10_000
-_LEARN_EVERY = 16
+_LEARN_EVERY = 32
 _BUDGET_WAIT_RETRY_S = 1.0
 
 
@@ -57,6 +57,7 @@ class Intake:
         self._estimator = SpendEstimator(config.costs, gpus_max=_gpus_max(config))
         self._claims: dict[int, _Claim] = {}
         self._spends: dict[int, Spend] = {}
+        self._unlearned = 0
         self._open = False
         self._set_terms(config)
 
@@ -185,7 +186,10 @@ class Intake:
         if event is not None:
             prompt, output = event.prompt_tokens, event.output_tokens
         # Now and then it learns all the same: a budget may come with the next reload.
-        learn = not flight.request.id % _LEARN_EVERY
+        self._unlearned -= 1
+        learn = self._unlearned <= 0
+        if learn:
+            self._unlearned = _LEARN_EVERY
         if self._priced or learn or prompt is None or output is None:
             whole = self._estimator.actual(
                 flight.request,

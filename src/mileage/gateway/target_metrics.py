@@ -45,8 +45,10 @@ class TargetMetrics(Families):
 
     def finished(self, timeline: RequestTimeline, model: str) -> None:
         """Count a request that has ended; `model` is its label."""
+        if not timeline.stream:
+            return
         slo = self.slo.of(timeline.model)
-        if not timeline.stream or (slo.ttft_s is None and slo.itl_s is None):
+        if slo.ttft_s is None and slo.itl_s is None:
             return
         outcome = timeline.outcome
         if outcome == "failed" or (outcome == "rejected" and timeline.reason not in _NOT_OURS):

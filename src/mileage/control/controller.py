@@ -249,7 +249,8 @@ class Controller:
             self.ignored += 1
             return _NOTHING
         if not self._dispatcher.merges.leave(request_id):
-            # Others wait for the same answer.
+            # Others wait for the same answer, or the same call.
+            self._dispatcher.left(flight, request_id)
             self._dispatcher.intake.release((request_id,), now_s)
             return _NOTHING
         replica = flight.replica

@@ -228,6 +228,11 @@ class Dispatcher:
         self.told.append(refusal)
         return refusal
 
+    def left(self, flight: Flight, request_id: int) -> None:
+        """One of those that joined a request has left. Of a call that is not sent it is no part."""
+        if flight.replica is None and (other := flight.drop(request_id)) is not None:
+            self.batches.left(flight.request.id, other.request.batch_items)
+
     def give_up(self, request_id: int, now_s: float) -> None:
         """A request ends whose replica has it no more, with all that joined it."""
         self.flights.pop(request_id, None)

@@ -131,7 +131,7 @@ class FairQueue:
         heapq.heappush(lane.heap, (flight.deadline_s, self._sequence, flight))
 
     def grow(self, flight: Flight, work: float) -> None:
-        """A request that is held has become so much more work."""
+        """A request that is held has become so much more work; less, where negative."""
         flight.cost += work
         self.work += work
         self._lanes[flight.flow].work += work

@@ -55,8 +55,8 @@ class Flight(msgspec.Struct, eq=False):
     """Where the governor only observes: what would become of it is counted."""
     charged: bool = False
     """Its flow has paid for it."""
-    batched: bool = False
-    """Others go upstream in one call with it."""
+    company: dict[int, Flight] | None = None
+    """Others that go upstream in one call with it, by id."""
     ahead_tokens: float = 0.0
     """Prompt tokens that were to be prefilled before its own when it was sent."""
     others: int = 0
@@ -70,12 +70,29 @@ class Flight(msgspec.Struct, eq=False):
     attempts: int = 0
     lost: int = 0
 
+    @property
+    def batched(self) -> bool:
+        """Others go upstream in one call with it."""
+        return bool(self.company)
+
     def take(self, other: Flight) -> None:
         """The other request goes upstream in one call with this one."""
-        self.batched = True
-        self.prompt_tokens += other.prompt_tokens
+        if self.company is None:
+            self.company = {}
+        self.company[other.request.id] = other
+        self._grow(other.prompt_tokens, other.cost, other.work)
+
+    def drop(self, request_id: int) -> Flight | None:
+        """A request that was to go with this one has left before that was sent; None: unknown."""
+        other = self.company.pop(request_id, None) if self.company else None
+        if other is not None:
+            self._grow(-other.prompt_tokens, -other.cost, -other.work)
+        return other
+
+    def _grow(self, prompt_tokens: float, cost: float, work: float) -> None:
+        self.prompt_tokens += prompt_tokens
         if self.queue is not None:
-            self.queue.grow(self, other.cost)
+            self.queue.grow(self, cost)
         else:
-            self.cost += other.cost
-        self.work += other.work
+            self.cost += cost
+        self.work += work

@@ -162,6 +162,18 @@ def test_embeddings_that_come_together_go_in_one_call() -> None:
     assert c.in_flight == calls
 
 
+def test_who_leaves_before_the_call_is_sent_makes_room_in_it() -> None:
+    c = governed(100, merging=MergingConfig(batch_load_min=0, batch_items_max=3))
+    for i in range(1, 10):
+        sent = embedding(c, i, i * 1e-4)
+    assert sent == (Join(9, 8, "batch"),)
+    assert c.handle(Cancelled(9), 9e-4) == ()
+    assert embedding(c, 10, 1e-3) == (Join(10, 8, "batch"),)
+    assert embedding(c, 11, 1.1e-3) == (Join(11, 8, "batch"), Dispatch(8, "a"))
+    c.handle(Finished(8, 30, 0, None), 1.0)
+    assert [c.intake.take_spend(i) is not None for i in (8, 9, 10, 11)] == [True, False, True, True]
+
+
 def test_below_the_load_an_embedding_is_not_held() -> None:
     c = governed(100)
     for i in range(10):

@@ -115,6 +115,7 @@ class TestVllm(OpenAiSuite):
             assert (row["cached_tokens"] > 0) is cached
 
     def test_replica_shows_what_vllm_says_of_itself(self, served: Served) -> None:
+        """Full, and something waits in it; what else waits may do so in the gateway."""
         waiting = 2
         body = {"model": served.model, "messages": COUNT, "stream": True}
         body |= {"max_tokens": LONG_TOKENS, **NO_END}
@@ -127,8 +128,9 @@ class TestVllm(OpenAiSuite):
             def full() -> bool:
                 replica = served.gateway.replica()
                 return (
-                    replica["in_flight"] == RUNNING_MAX + waiting
-                    and (replica["running"], replica["waiting"]) == (RUNNING_MAX, waiting)
+                    replica["running"] == RUNNING_MAX
+                    and 1 <= replica["waiting"] <= waiting
+                    and replica["in_flight"] == RUNNING_MAX + replica["waiting"]
                     and 0 < replica["kv_cache_usage_ratio"] <= 1
                 )
 

@@ -1,0 +1,52 @@
+"""Outcomes: what became of each request of a simulation, in columns."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+__all__ = ["FAILED", "OK", "REJECTED", "Outcomes"]
+
+OK: Final = 0
+REJECTED: Final = 1
+FAILED: Final = 2
+
+
+class Outcomes:
+    """One row per request, in the order of arrival; 60 bytes each. What was not is NaN.
+
+    Times are in seconds: `arrived_s` since the start of the trace, `ttft_s` and `e2e_s` since the
+    arrival; `itl_p99_s` and `itl_mean_s` are of the request's own gaps (NaN below two tokens).
+    """
+
+    __slots__ = (
+        "arrived_s",
+        "cached_tokens",
+        "e2e_s",
+        "itl_mean_s",
+        "itl_p99_s",
+        "output_tokens",
+        "preemptions",
+        "prompt_tokens",
+        "replica",
+        "status",
+        "ttft_s",
+    )
+
+    def __init__(self) -> None:
+        self.arrived_s = array("d")
+        self.ttft_s = array("d")
+        self.itl_p99_s = array("d")
+        self.itl_mean_s = array("d")
+        self.e2e_s = array("d")
+        self.prompt_tokens = array("q")
+        self.output_tokens = array("q")
+        self.cached_tokens = array("q")
+        self.preemptions = array("i")
+        self.replica = array("i")
+        """Index of the replica; -1: none."""
+        self.status = array("b")
+        """OK, REJECTED or FAILED."""
+
+    def __len__(self) -> int:
+        return len(self.status)

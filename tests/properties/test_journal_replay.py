@@ -235,7 +235,7 @@ def replay(paths: Sequence[Path], *, alone: bool) -> Replayer:
 def test_any_journal_is_replayed_identically(seed: int, segment_bytes_max: int) -> None:
     directory = Path(tempfile.mkdtemp())
     # Small writes, so that there are many segments.
-    with patch.object(module, "BUFFER_BYTES", 512):
+    with patch.object(module, "BATCH_RECORDS", 10):
         host = Host(seed, directory, segment_bytes_max)
         host.run(600)
         assert host.journal.dropped_total == 0, host.journal.last_error

@@ -1,4 +1,4 @@
-"""Journal codec: segments of what the controller saw and did, one record per event."""
+"""Journal codec: segments of what the controller saw and did, in batches of records."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from mileage.core.errors import TraceError
 from mileage.core.events import Event
 
 __all__ = [
+    "BATCH_BYTES_MAX",
     "FORMAT_VERSION",
     "HEADER_BYTES_MAX",
-    "RECORD_BYTES_MAX",
+    "BatchEncoder",
     "Columns",
+    "Handled",
     "JournalEnd",
     "JournalEnding",
     "JournalHeader",
-    "RecordEncoder",
     "columns",
     "encode_header",
     "kinds",
 ]
 
-FORMAT_VERSION: Final = 1
-RECORD_BYTES_MAX: Final = (1 << 24) - 1
+FORMAT_VERSION: Final = 2
+BATCH_BYTES_MAX: Final = (1 << 24) - 1
 HEADER_BYTES_MAX: Final = 1 << 30
 
 MAGIC: Final = b"MILEAGEJ"
@@ -37,13 +38,16 @@ PREFIX: Final = struct.Struct("<8sIII")
 """Magic, format version, length and CRC-32 of the header; the CRC-32 of these follows."""
 PREFIX_BYTES: Final = PREFIX.size + 4
 FRAME: Final = struct.Struct("<II")
-"""Guarded length of the record, CRC-32 of it and of all before it."""
+"""Guarded length of the batch, CRC-32 of it and of all before it."""
 END_CODE: Final = -1
 
 _pack: Final = FRAME.pack
 
 Columns = tuple[tuple[str, tuple[str, ...]], ...]
 """Kinds of event or action by code, each with the names of its fields in order."""
+
+Handled = tuple[float, Event, Sequence[Action], str | None]
+"""One call of the controller: when, what it was told, what it answered, or what it raised."""
 
 JournalEnding = Literal["rotated", "stopped"]
 """rotated: the next segment goes on from here; stopped: the worker ended."""
@@ -111,8 +115,12 @@ def encode_header(header: JournalHeader) -> bytes:
     return prefix + crc32(prefix).to_bytes(4, "little") + payload
 
 
-class RecordEncoder:
-    """Encodes the records of one segment at a time; each checksum goes on from the one before."""
+class BatchEncoder:
+    """Encodes the batches of one segment at a time; each checksum goes on from the one before.
+
+    A batch is cheap per record: what is done for each of them is little more than to put its
+    fields in a row.
+    """
 
     def __init__(self) -> None:
         self._encode = msgspec.msgpack.Encoder().encode
@@ -124,40 +132,44 @@ class RecordEncoder:
         """Records of this segment so far."""
 
     def begin(self, header: bytes) -> None:
-        """The records that follow are of the segment with this header (see `encode_header`)."""
+        """The batches that follow are of the segment with this header (see `encode_header`)."""
         self._crc = crc32(header)
         self.records = 0
 
-    def handled(self, now_s: float, event: Event, actions: Sequence[Action]) -> bytes:
-        """The record that the controller was told the event, and answered with the actions."""
-        kind = type(event)
-        row = astuple(event)
-        if kind in self._nested:
-            row = astuple(row[0])
-        if not actions:
-            return self._frame((self._events[kind], now_s, row))
-        codes = self._actions
-        done = [(codes[type(action)], *astuple(action)) for action in actions]
-        return self._frame((self._events[kind], now_s, row, done))
+    def batch(self, calls: Sequence[Handled]) -> bytes:
+        """The records of some calls of the controller, in order.
 
-    def failed(self, now_s: float, event: Event, error: str) -> bytes:
-        """The record that the controller raised an exception."""
-        row = astuple(event)
-        if type(event) in self._nested:
-            row = astuple(row[0])
-        return self._frame((self._events[type(event)], now_s, row, None, error))
+        Raises ValueError for a batch past BATCH_BYTES_MAX, and what msgspec raises for a value that
+        cannot be stored; then nothing of it is counted.
+        """
+        events, codes, nested = self._events, self._actions, self._nested
+        rows: list[tuple[Any, ...]] = []
+        for now_s, event, actions, error in calls:
+            kind = type(event)
+            row = astuple(event)
+            if kind in nested:
+                row = astuple(row[0])
+            if error is not None:
+                rows.append((events[kind], now_s, row, None, error))
+            elif actions:
+                done = [(codes[type(action)], *astuple(action)) for action in actions]
+                rows.append((events[kind], now_s, row, done))
+            else:
+                rows.append((events[kind], now_s, row))
+        data = self._frame(rows)
+        self.records += len(rows)
+        return data
 
     def end(self, ending: JournalEnding) -> bytes:
-        """The record that ends the segment."""
-        return self._frame((END_CODE, self.records, ending))
+        """The record that ends the segment, in a batch of its own."""
+        return self._frame([(END_CODE, self.records, ending)])
 
-    def _frame(self, record: tuple[Any, ...]) -> bytes:
-        data = self._encode(record)
+    def _frame(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
+        data = self._encode(rows)
         length = len(data)
-        if length > RECORD_BYTES_MAX:
-            raise ValueError(f"a record of {length} bytes is past {RECORD_BYTES_MAX}")
+        if length > BATCH_BYTES_MAX:
+            raise ValueError(f"a batch of {length} bytes is past {BATCH_BYTES_MAX}")
         self._crc = crc = crc32(data, self._crc)
-        self.records += 1
         return _pack(guard(length), crc) + data
 
 

@@ -48,7 +48,8 @@ class JournalDecoder:
     """Takes a segment's bytes in pieces; `source` names it in errors.
 
     What a dead writer left half-written at the end is no error: `torn_bytes` tells its size.
-    Damage before that is a TraceError with the number of the record (0: the header).
+    Damage before that is a TraceError with the number of the record, or the first one of a batch
+    (0: the header).
     """
 
     def __init__(self, source: str) -> None:
@@ -66,7 +67,7 @@ class JournalDecoder:
 
     @property
     def torn_bytes(self) -> int:
-        """Bytes at the end that make no whole record."""
+        """Bytes at the end that make no whole batch of records."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[JournalRecord]:
@@ -85,8 +86,6 @@ class JournalDecoder:
             if self._zeros or not word:
                 self._only_zeros(data[place:])
                 break
-            if self.end is not None:
-                raise self._damaged("something follows the segment's end")
             length = word & _LENGTH_MASK
             if guard(length) != word:
                 raise self._damaged("its length is damaged")
@@ -98,9 +97,7 @@ class JournalDecoder:
                 raise self._damaged("its checksum is wrong")
             self._crc = crc
             place = start + length
-            record = self._record(payload)
-            if record is not None:
-                records.append(record)
+            records += self._batch(payload)
         self._rest = data[place:]
         return records
 
@@ -147,30 +144,40 @@ class JournalDecoder:
         self.header = header
         return end
 
-    def _record(self, payload: bytes) -> JournalRecord | None:
-        """Decode one record; None for the one that ends the segment."""
+    def _batch(self, payload: bytes) -> list[JournalRecord]:
+        """Decode a batch; the record that ends the segment is none of those returned."""
+        records = []
         number = self.records + 1
         try:
-            fields = msgspec.msgpack.decode(payload, type=list[Any])
-            if fields[0] == END_CODE:
-                self.end = msgspec.convert({"records": fields[1], "ending": fields[2]}, JournalEnd)
-                if self.end.records != self.records:
-                    raise ValueError(f"{self.records} records, and {self.end.records} were written")
-                return None
-            code, now_s, row, *answer = fields
-            error = answer[1] if len(answer) > 1 else None
-            actions = answer[0] if answer and error is None else []
-            record = JournalRecord(
-                number=number,
-                now_s=msgspec.convert(now_s, float),
-                event=_made(self._events, code, row),
-                actions=tuple(_made(self._actions, a[0], a[1:]) for a in actions),
-                error=msgspec.convert(error, str | None),
-            )
+            for fields in msgspec.msgpack.decode(payload, type=list[list[Any]]):
+                if self.end is not None:
+                    raise ValueError("it follows the segment's end")
+                if fields[0] == END_CODE:
+                    self._ended(fields)
+                    continue
+                records.append(self._record(number, fields))
+                self.records = number
+                number += 1
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError) as error:
             raise TraceError(self._source, number, f"is not readable: {error}") from None
-        self.records = number
-        return record
+        return records
+
+    def _ended(self, fields: list[Any]) -> None:
+        self.end = msgspec.convert({"records": fields[1], "ending": fields[2]}, JournalEnd)
+        if self.end.records != self.records:
+            raise ValueError(f"{self.records} records, and {self.end.records} were written")
+
+    def _record(self, number: int, fields: list[Any]) -> JournalRecord:
+        code, now_s, row, *answer = fields
+        error = answer[1] if len(answer) > 1 else None
+        actions = answer[0] if answer and error is None else []
+        return JournalRecord(
+            number=number,
+            now_s=msgspec.convert(now_s, float),
+            event=_made(self._events, code, row),
+            actions=tuple(_made(self._actions, a[0], a[1:]) for a in actions),
+            error=msgspec.convert(error, str | None),
+        )
 
 
 def _made(table: list[_Kind], code: int, values: list[Any]) -> Any:

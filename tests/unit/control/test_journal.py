@@ -11,8 +11,9 @@ import pytest
 
 from mileage.control.journal import (
     PREFIX,
+    BatchEncoder,
+    Handled,
     JournalEnd,
-    RecordEncoder,
     encode_header,
     guard,
 )
@@ -25,18 +26,23 @@ from tests.support.journals import ACTIONS, EVENTS, header, request
 HEADER = header()
 
 
-def segment(*, end: bool = True) -> tuple[bytes, list[bytes]]:
-    """A segment with one record for each kind of event; its records apart."""
+def segment(*, end: bool = True, size: int = 1) -> tuple[bytes, list[bytes]]:
+    """A segment with one record for each kind of event, in batches of `size`; its batches apart."""
     data = encode_header(HEADER)
-    encoder = RecordEncoder()
+    encoder = BatchEncoder()
     encoder.begin(data)
-    records = [
-        encoder.handled(0.1 * number, event, ACTIONS if number % 2 else ())
+    calls: list[Handled] = [
+        (0.1 * number, event, ACTIONS if number % 2 else (), None)
         for number, event in enumerate(EVENTS, 1)
     ]
+    batches = [encoder.batch(calls[at : at + size]) for at in range(0, len(calls), size)]
     if end:
-        records.append(encoder.end("rotated"))
-    return data + b"".join(records), records
+        batches.append(encoder.end("rotated"))
+    return data + b"".join(batches), batches
+
+
+def encoded(event: Event) -> bytes:
+    return BatchEncoder().batch([(1.5, event, (), None)])
 
 
 def prefix(version: int, length: int) -> bytes:
@@ -57,9 +63,10 @@ def test_every_kind_of_event_and_action_has_an_example_here() -> None:
     assert {type(action) for action in ACTIONS} == set(get_args(Action))
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
 @pytest.mark.parametrize("piece", [1, 7, 100, 1 << 20])
-def test_records_come_back_exactly_however_they_are_read(piece: int) -> None:
-    records, decoder = decode(segment()[0], piece)
+def test_records_come_back_exactly_however_they_are_stored_and_read(piece: int, size: int) -> None:
+    records, decoder = decode(segment(size=size)[0], piece)
     assert decoder.header == HEADER
     assert [r.number for r in records] == list(range(1, len(EVENTS) + 1))
     assert tuple(r.event for r in records) == EVENTS
@@ -70,34 +77,35 @@ def test_records_come_back_exactly_however_they_are_read(piece: int) -> None:
 
 
 def test_a_record_is_an_array_without_names() -> None:
-    encoder = RecordEncoder()
-    assert len(encoder.handled(1.5, FirstToken(1 << 60), ())) <= 32
-    assert b"tenant" not in encoder.handled(1.5, Arrived(request(1)), ())
+    assert len(encoded(FirstToken(1 << 60))) <= 32
+    assert b"tenant" not in encoded(Arrived(request(1)))
 
 
 def test_an_exception_of_the_controller_is_a_record() -> None:
     data = encode_header(HEADER)
-    encoder = RecordEncoder()
+    encoder = BatchEncoder()
     encoder.begin(data)
-    data += encoder.failed(2.0, EVENTS[0], "KeyError: 7")
+    data += encoder.batch([(2.0, EVENTS[0], (), "KeyError: 7")])
     (record,), _ = decode(data)
     assert record == JournalRecord(number=1, now_s=2.0, event=EVENTS[0], error="KeyError: 7")
 
 
-def test_every_cut_is_a_torn_end_and_costs_the_cut_record_only() -> None:
-    data, records = segment()
-    ends = [len(data) - sum(map(len, records[place:])) for place in range(len(records) + 1)]
+@pytest.mark.parametrize("size", [1, 4])
+def test_every_cut_is_a_torn_end_and_costs_the_cut_batch_only(size: int) -> None:
+    data, batches = segment(size=size)
+    ends = [len(data) - sum(map(len, batches[place:])) for place in range(len(batches) + 1)]
     for cut in range(len(data)):
         found, decoder = decode(data[:cut])
         assert decoder.end is None
-        assert len(found) == sum(end <= cut for end in ends[1:])
+        assert len(found) == min(len(EVENTS), size * sum(end <= cut for end in ends[1:]))
         whole = max([end for end in ends if end <= cut], default=0)
         assert decoder.torn_bytes == cut - whole
 
 
-def test_any_damaged_byte_is_found_and_named() -> None:
-    data, records = segment()
-    first = len(data) - sum(map(len, records))
+@pytest.mark.parametrize("size", [1, 4])
+def test_any_damaged_byte_is_found_and_named(size: int) -> None:
+    data, batches = segment(size=size)
+    first = len(data) - sum(map(len, batches))
     random = Random(3)
     for place in range(len(data)):
         damaged = bytearray(data)
@@ -110,9 +118,9 @@ def test_any_damaged_byte_is_found_and_named() -> None:
         else:
             end, number = first, 0
             while end <= place:
-                end += len(records[number])
+                end += len(batches[number])
                 number += 1
-            assert caught.value.line == number
+            assert caught.value.line == min(len(EVENTS), size * (number - 1)) + 1
 
 
 @pytest.mark.parametrize(
@@ -125,11 +133,21 @@ def test_any_damaged_byte_is_found_and_named() -> None:
     ],
 )
 def test_records_in_another_order_are_damage(change: object) -> None:
-    data, records = segment()
-    first = data[: len(data) - sum(map(len, records))]
+    data, batches = segment()
+    first = data[: len(data) - sum(map(len, batches))]
     assert callable(change)
     with pytest.raises(TraceError):
-        decode(first + b"".join(change(records)))
+        decode(first + b"".join(change(batches)))
+
+
+def test_nothing_follows_the_end() -> None:
+    data = encode_header(HEADER)
+    encoder = BatchEncoder()
+    encoder.begin(data)
+    ended = data + encoder.end("stopped")
+    batch = encoder.batch([(1.0, FirstToken(1), (), None)])
+    with pytest.raises(TraceError, match=r"a.mjl:1: .*follows the segment's end"):
+        decode(ended + batch)
 
 
 def test_zeros_after_a_power_cut_are_a_torn_end() -> None:
@@ -145,8 +163,9 @@ def test_zeros_after_a_power_cut_are_a_torn_end() -> None:
     ("data", "message"),
     [
         pytest.param(b"{}", "no journal", id="another file"),
-        pytest.param(prefix(2, 0), "has format 2", id="a newer format"),
-        pytest.param(prefix(1, 1 << 31), "header's length", id="an endless header"),
+        pytest.param(prefix(1, 0), "format 1; this version reads 2", id="an older format"),
+        pytest.param(prefix(3, 0), "has format 3", id="a newer format"),
+        pytest.param(prefix(2, 1 << 31), "header's length", id="an endless header"),
         pytest.param(
             encode_header(header(events=(("teleported", ("id",)),))),
             "'teleported', which this version does not know",
@@ -167,9 +186,9 @@ def test_what_this_version_cannot_read_is_refused_by_name(data: bytes, message: 
 
 def test_fields_that_an_older_version_did_not_write_have_their_defaults() -> None:
     data = encode_header(header(events=(("finished", ("request_id", "output_tokens")),)))
-    encoder = RecordEncoder()
+    encoder = BatchEncoder()
     encoder.begin(data)
-    (record,), _ = decode(data + encoder._frame((0, 1.0, [7, 20])))
+    (record,), _ = decode(data + encoder._frame([(0, 1.0, [7, 20])]))
     assert msgspec.structs.asdict(record.event)["output_tokens"] == 20
     assert msgspec.structs.asdict(record.event)["itl_p99_s"] is None
 
@@ -193,10 +212,22 @@ def test_fields_that_an_older_version_did_not_write_have_their_defaults() -> Non
 )
 def test_a_sound_record_with_nonsense_in_it_is_refused(fields: tuple[object, ...]) -> None:
     data = encode_header(HEADER)
-    encoder = RecordEncoder()
+    encoder = BatchEncoder()
     encoder.begin(data)
     with pytest.raises(TraceError, match=r"a.mjl:1: is not readable"):
-        decode(data + encoder._frame(fields))
+        decode(data + encoder._frame([fields]))
+
+
+def test_nonsense_in_a_batch_is_named_by_its_place() -> None:
+    data = encode_header(HEADER)
+    encoder = BatchEncoder()
+    encoder.begin(data)
+    batch = encoder._frame([(1, 1.0, [1]), (1, 2.0, [2]), (1, 3.0, ["three"])])
+    with pytest.raises(TraceError, match=r"a.mjl:3: is not readable"):
+        decode(data + batch)
+    encoder.begin(data)
+    with pytest.raises(TraceError, match=r"a.mjl:1: is not readable"):
+        decode(data + encoder._frame([3]))  # type: ignore[list-item]
 
 
 def test_no_single_damaged_byte_of_a_length_goes_unseen() -> None:
@@ -209,10 +240,10 @@ def test_no_single_damaged_byte_of_a_length_goes_unseen() -> None:
                 assert guard(other & 0xFFFFFF) != other
 
 
-def test_a_record_that_is_too_long_is_refused() -> None:
+def test_a_batch_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="is past"):
-        RecordEncoder().handled(1.0, Arrived(request(1, model="m" * (1 << 24))), ())
+        encoded(Arrived(request(1, model="m" * (1 << 24))))
 
 
 def test_a_wake_up_holds_nothing_but_its_time() -> None:
-    assert len(RecordEncoder().handled(1.5, Woke(), ())) <= 20
+    assert len(encoded(Woke())) <= 21

@@ -213,32 +213,34 @@ class Controller:
             self.ignored += 1
             return _NOTHING
         del self._flights[event.request_id]
-        replica, request = flight.replica, flight.request
+        replica, request, dispatcher = flight.replica, flight.request, self._dispatcher
         if (event.output_tokens or 0) > _TOKENS_MAX or (event.prompt_tokens or 0) > _TOKENS_MAX:
             event = _possible(event, request)
         output_tokens = event.output_tokens
         if output_tokens is None and request.endpoint == "embeddings" and event.prompt_tokens:
             output_tokens = 0
-        throttle, cost = replica.throttle, flight.cost
+        cost = flight.cost
         if output_tokens is None or output_tokens < 0:
             # Perhaps an error of the client's own, answered at once: no measure of speed.
             replica.ended(flight.work, now_s)
+            dispatcher.ended(flight, replica, cost, now_s)
         else:
-            prompt_tokens = round(flight.prompt_tokens)
-            replica.finished(flight.work, prompt_tokens, output_tokens, flight.started_s, now_s)
-            throttle.finished(flight, event, now_s)
+            prompt_tokens = flight.prompt_tokens
+            replica.finished(
+                flight.work, round(prompt_tokens), output_tokens, flight.started_s, now_s
+            )
             flight.route.answered(output_tokens)
             if request.batch_key is None:
-                cost = flight.pool.cost_of(flight.prompt_tokens, output_tokens)
-            throttle.done += cost
-        self._dispatcher.ended(flight, replica, cost, now_s)
+                cost = flight.pool.cost_of(prompt_tokens, output_tokens)
+            replica.throttle.done += cost
+            dispatcher.ended(flight, replica, cost, now_s, event)
         members: Sequence[int] = (request.id,)
         if request.merge_key is not None or request.batch_key is not None:
-            members = self._dispatcher.merges.ended(request.id)
-        self._dispatcher.intake.settle(members, flight, event, now_s)
+            members = dispatcher.merges.ended(request.id)
+        dispatcher.intake.settle(members, flight, event, now_s)
         if replica.breaker.failures and replica.breaker.succeeded(flight.ticket):
             self._replicas.refresh(replica)
-        return self._dispatcher.pumped(replica, now_s)
+        return dispatcher.pumped(replica, now_s)
 
     def _cancelled(
         self, request_id: int, now_s: float, output_tokens: int | None = None

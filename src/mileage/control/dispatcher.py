@@ -14,6 +14,7 @@ from mileage.control.intake import Intake
 from mileage.control.replicas import Replica, Replicas, Route, Takers
 from mileage.control.unfunded import Unfunded
 from mileage.core.actions import Action, Dispatch, Hold, Join, Reject, WakeAt
+from mileage.core.events import Finished
 from mileage.core.request import Request
 from mileage.policy.batching import BatchWindow
 from mileage.policy.load import work_of
@@ -72,28 +73,22 @@ class Dispatcher:
     ) -> Sequence[Action]:
         """Take on a request that `takers` can serve: send, join, hold or refuse it."""
         flight = self._flight(request, route, takers)
-        observing = self.mode == "observe"
-        refusal = self.intake.admit(flight, now_s)
-        if observing:
-            flight.counted = self.governor.would(refusal, held=flight.unfunded)
-            flight.unfunded = False
-        elif flight.unfunded and self._unfunded.count(request.tenant) >= _UNFUNDED_MAX:
-            refusal = self.intake.unfunded(flight)
-            self.intake.release((request.id,), now_s)
-        if refusal is not None and not observing:
-            self.governor.refused(refusal, request.tenant, now_s)
-            return (refusal,)
+        if self.intake.limits:
+            refusal = self._refusal(flight, now_s)
+            if refusal is not None:
+                return (refusal,)
         ticked = self._tick(now_s) if now_s >= self.governor.due_s else _NOTHING
-        flights, merges = self.flights, self.merges
+        observing = self.mode == "observe"
         if request.merge_key is not None and not flight.unfunded and self._merging:
+            merges = self.merges
             leader_id = merges.find(request)
-            if leader_id is not None and leader_id in flights:
+            if leader_id is not None and leader_id in self.flights:
                 if not observing:
                     merges.join(request.id, leader_id)
                     return (*ticked, Join(request.id, leader_id, "same"))
                 self.governor.would_merge_total += 1
             merges.lead(request)
-        flights[request.id] = flight
+        self.flights[request.id] = flight
         if flight.unfunded:
             self._unfunded.add(flight)
             return (*ticked, Hold(request.id), *self.intake.take_actions(), *self._wake(now_s))
@@ -103,12 +98,27 @@ class Dispatcher:
             actions = self.place(flight, now_s)
         return (*ticked, *actions) if ticked else actions
 
+    def _refusal(self, flight: Flight, now_s: float) -> Reject | None:
+        """Hold the request to the limits of its tenant, or count what they would have done."""
+        tenant = flight.request.tenant
+        refusal = self.intake.admit(flight, now_s)
+        if self.mode == "observe":
+            flight.counted = self.governor.would(refusal, held=flight.unfunded)
+            flight.unfunded = False
+            return None
+        if flight.unfunded and self._unfunded.count(tenant) >= _UNFUNDED_MAX:
+            refusal = self.intake.unfunded(flight)
+            self.intake.release((flight.request.id,), now_s)
+        if refusal is not None:
+            self.governor.refused(refusal, tenant, now_s)
+        return refusal
+
     def _flight(self, request: Request, route: Route, takers: Takers) -> Flight:
-        config = self.config
+        config, arrived_s = self.config, request.arrived_s
         governor, target_s = config.governor, config.slo.of(request.model).ttft_s
-        deadline_s = expires_s = request.arrived_s + governor.queue_wait_max_s
+        deadline_s = expires_s = arrived_s + governor.queue_wait_max_s
         if target_s is not None:
-            deadline_s = request.arrived_s + target_s
+            deadline_s = arrived_s + target_s
             if governor.reject_late:
                 expires_s = deadline_s
         pool = takers.pool
@@ -117,7 +127,11 @@ class Dispatcher:
         prompt_tokens: float = request.prompt_tokens_estimate
         if request.image_patches or request.audio_frames:
             prompt_tokens = normalised_load_tokens(request)
-        output_tokens = _output_tokens(request, route)
+        output_tokens, bound = route.output_tokens, request.output_tokens_max
+        if request.endpoint == "embeddings":
+            output_tokens = 0.0
+        elif bound is not None and bound < output_tokens:
+            output_tokens = bound
         return Flight(
             request,
             route,
@@ -167,33 +181,44 @@ class Dispatcher:
         """Send the request, hold it, or refuse it."""
         if not flight.takers.serving:
             self._find(flight)
-        takers, request = flight.takers, flight.request
+        takers = flight.takers
         if takers.half_open:
             # The probe goes at once, not when chance picks it: its capacity may be needed.
             return (self.send(flight, takers.half_open[0], now_s),)
-        if not takers.closed.loads:
-            refusal = Reject(request.id, "no_replica", takers.retry_after_s(now_s))
+        candidates = takers.closed
+        if not candidates.loads:
+            refusal = Reject(flight.request.id, "no_replica", takers.retry_after_s(now_s))
             return (self.refuse(flight, refusal, now_s),)
-        replica = self.router.choose(takers.closed, flight.work, request.prefix_key, now_s)
-        replica.throttle.arrived()
-        crowded: Sequence[Action] = _NOTHING
+        prefix_key = flight.request.prefix_key
+        replica = self.router.choose(candidates, flight.work, prefix_key, now_s)
+        throttle = replica.throttle
+        throttle.arrivals += 1
         if self.mode == "act":
-            found = self.governor.place(flight, replica, self.intake, now_s)
-            if isinstance(found, Reject) and found.reason == "queue_full":
-                other = self.governor.least_urgent(flight)
-                if other is not None:
-                    crowded = (self.refuse(other, self.governor.full(other), now_s),)
-                    found = self.governor.place(flight, replica, self.intake, now_s)
-            if found is None:
-                # While it waits for a slot, others may join it in one call all the same.
-                self.batches.open(request)
-                return (*crowded, Hold(request.id), *self._wake(now_s))
-            if isinstance(found, Reject):
-                return (*crowded, self.refuse(flight, found, now_s))
-            replica = found
+            # Mostly nothing is held and there is room: then there is nothing to decide.
+            if self.governor.held or not throttle.has_room(flight.prompt_tokens):
+                return self._govern(flight, replica, now_s)
         elif self.mode == "observe" and not flight.counted:
             self.governor.observe(flight, replica, now_s)
-        return (*crowded, self.send(flight, replica, now_s))
+        return (self.send(flight, replica, now_s),)
+
+    def _govern(self, flight: Flight, replica: Replica, now_s: float) -> Sequence[Action]:
+        """What the governor decides: send it, there or elsewhere, hold it or refuse it, or refuse
+        another one."""
+        request, governor = flight.request, self.governor
+        crowded: Sequence[Action] = _NOTHING
+        found = governor.place(flight, replica, self.intake, now_s)
+        if isinstance(found, Reject) and found.reason == "queue_full":
+            other = governor.least_urgent(flight)
+            if other is not None:
+                crowded = (self.refuse(other, governor.full(other), now_s),)
+                found = governor.place(flight, replica, self.intake, now_s)
+        if found is None:
+            # While it waits for a slot, others may join it in one call all the same.
+            self.batches.open(request)
+            return (*crowded, Hold(request.id), *self._wake(now_s))
+        if isinstance(found, Reject):
+            return (*crowded, self.refuse(flight, found, now_s))
+        return (*crowded, self.send(flight, found, now_s))
 
     def _find(self, flight: Flight) -> None:
         """Look up anew who serves the request: its model had gone, and may have come back."""
@@ -210,9 +235,10 @@ class Dispatcher:
         flight.replica, flight.started_s = replica, now_s
         flight.tried |= replica.bit
         flight.attempts += 1
-        replica.started(flight.work, now_s)
+        work = flight.work
+        replica.started(work, now_s)
         replica.throttle.started(flight, now_s)
-        flight.gpu_weight = weight = weight_of(flight.work)
+        flight.gpu_weight = weight = weight_of(work)
         flight.gpu_mark = replica.meter.start(weight, now_s)
         request = flight.request
         if request.batch_key is not None:
@@ -254,18 +280,27 @@ class Dispatcher:
         replica.ended(flight.work, now_s)
         self.ended(flight, replica, flight.cost, now_s)
 
-    def ended(self, flight: Flight, replica: Replica, cost: float, now_s: float) -> None:
-        """The request's attempt is at the replica no longer, and was so much work."""
-        replica.throttle.ended(flight, now_s)
+    def ended(
+        self,
+        flight: Flight,
+        replica: Replica,
+        cost: float,
+        now_s: float,
+        answer: Finished | None = None,
+    ) -> None:
+        """The request's attempt is at the replica no longer, and was so much work; `answer`: where
+        it was answered well."""
+        replica.throttle.ended(flight, now_s, answer)
         flight.gpu_ns += replica.meter.end(flight.gpu_weight, flight.gpu_mark, now_s)
-        self.governor.ended(flight, cost)
+        if flight.charged:
+            self.governor.corrected(flight, cost)
 
     # --- what waits ---------------------------------------------------------------------------
 
     def pumped(self, replica: Replica, now_s: float) -> Sequence[Action]:
         """Send what is held to a replica that may have room now."""
         if not self.governor.held:
-            return self._funded(now_s) if self._unfunded else _NOTHING
+            return self._funded(now_s) if self._unfunded.total else _NOTHING
         actions: list[Action] = []
         for found in self.governor.pump(replica, now_s):
             if isinstance(found, Reject):
@@ -373,13 +408,3 @@ class Dispatcher:
     def woken(self) -> None:
         """The time that was asked for has come."""
         self._wake_s = math.inf
-
-
-def _output_tokens(request: Request, route: Route) -> float:
-    """Length of the answers to expect."""
-    if request.endpoint == "embeddings":
-        return 0.0
-    output_tokens, bound = route.output_tokens, request.output_tokens_max
-    if bound is not None and bound < output_tokens:
-        output_tokens = bound
-    return output_tokens

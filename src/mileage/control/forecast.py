@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 __all__ = ["ServiceForecast", "Speed", "WaitForecast"]
 
@@ -16,6 +17,7 @@ _BIAS_GAIN = 0.1
 _BIAS_RELAX = 0.02
 _BIAS_MIN, _BIAS_MAX = 0.25, 4.0
 _TIME_MAX_S = 3600.0
+_Vector: TypeAlias = tuple[float, float, float, float]
 
 
 class ServiceForecast:
@@ -26,13 +28,18 @@ class ServiceForecast:
     first that is different. The mean absolute residual is its uncertainty.
     """
 
-    __slots__ = ("_covariance", "_due_s", "_scale", "_theta", "residual_s", "samples")
+    __slots__ = ("_covariance", "_theta", "due_s", "residual_s", "samples")
 
     def __init__(self) -> None:
-        self._theta = [0.0, 0.0, 0.0, 0.0]
-        self._scale = (1.0, 1e-3, 1e-3, 1e-1)
-        self._covariance = [[100.0 if i == j else 0.0 for j in range(4)] for i in range(4)]
-        self._due_s = -math.inf
+        self._theta: _Vector = (0.0, 0.0, 0.0, 0.0)
+        self._covariance: list[_Vector] = [
+            (100.0, 0.0, 0.0, 0.0),
+            (0.0, 100.0, 0.0, 0.0),
+            (0.0, 0.0, 100.0, 0.0),
+            (0.0, 0.0, 0.0, 100.0),
+        ]
+        self.due_s = -math.inf
+        """When it takes a sample again."""
         self.residual_s = 0.0
         self.samples = 0
 
@@ -43,36 +50,48 @@ class ServiceForecast:
 
     def predict(self, prompt: float, ahead: float, in_flight: float) -> float:
         """The expected time; never negative."""
-        x = self._regressors(prompt, ahead, in_flight)
-        return max(0.0, sum(a * b for a, b in zip(self._theta, x, strict=True)))
+        return max(0.0, _dot(self._theta, _regressors(prompt, ahead, in_flight)))
 
     def learn(
         self, prompt: float, ahead: float, in_flight: float, took_s: float, now_s: float
     ) -> None:
         """A first token came `took_s` after the dispatch. Taken at most every 5 ms."""
-        if now_s < self._due_s or not 0.0 <= took_s <= _TIME_MAX_S:
+        if now_s < self.due_s or not 0.0 <= took_s <= _TIME_MAX_S:
             return
-        self._due_s = now_s + _LEARN_APART_S
-        x = self._regressors(prompt, ahead, in_flight)
-        theta, p = self._theta, self._covariance
-        px = [sum(a * b for a, b in zip(row, x, strict=True)) for row in p]
-        gain = 1.0 / (_FORGET + sum(a * b for a, b in zip(px, x, strict=True)))
-        error_s = took_s - sum(a * b for a, b in zip(theta, x, strict=True))
-        for i in range(4):
-            theta[i] += gain * px[i] * error_s
+        self.due_s = now_s + _LEARN_APART_S
+        x = _regressors(prompt, ahead, in_flight)
+        p = self._covariance
+        px = _dot(p[0], x), _dot(p[1], x), _dot(p[2], x), _dot(p[3], x)
+        gain = 1.0 / (_FORGET + _dot(px, x))
+        error_s = took_s - _dot(self._theta, x)
+        q0, q1, q2, q3 = px
+        t0, t1, t2, t3 = self._theta
+        g0, g1, g2, g3 = gain * q0, gain * q1, gain * q2, gain * q3
+        self._theta = (
+            t0 + g0 * error_s,
+            t1 + g1 * error_s,
+            t2 + g2 * error_s,
+            t3 + g3 * error_s,
+        )
         # Forget only while the covariance is small: without news it would grow for ever.
-        keep = _FORGET if sum(p[i][i] for i in range(4)) < _COVARIANCE_MAX else 1.0
-        for i in range(4):
-            row = p[i]
-            for j in range(4):
-                row[j] = (row[j] - gain * px[i] * px[j]) / keep
+        trace = p[0][0] + p[1][1] + p[2][2] + p[3][3]
+        keep = _FORGET if trace < _COVARIANCE_MAX else 1.0
+        self._covariance = [
+            ((a - g * q0) / keep, (b - g * q1) / keep, (c - g * q2) / keep, (d - g * q3) / keep)
+            for (a, b, c, d), g in zip(p, (g0, g1, g2, g3), strict=True)
+        ]
         self.samples += 1
         weight = max(_RESIDUAL_GAIN, 1.0 / self.samples)
         self.residual_s += weight * (abs(error_s) - self.residual_s)
 
-    def _regressors(self, prompt: float, ahead: float, in_flight: float) -> tuple[float, ...]:
-        one, a, b, c = self._scale
-        return (one, a * prompt, b * ahead, c * in_flight)
+
+def _regressors(prompt: float, ahead: float, in_flight: float) -> _Vector:
+    """Of about the same size, all."""
+    return 1.0, 1e-3 * prompt, 1e-3 * ahead, 1e-1 * in_flight
+
+
+def _dot(a: _Vector, b: _Vector) -> float:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
 
 
 class Speed:

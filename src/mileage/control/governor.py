@@ -375,11 +375,10 @@ class Governor:
             for queue in self._queues(replica)
         )
 
-    def ended(self, flight: Flight, cost: float) -> None:
-        """A request has left its replica, and was so much work in all."""
-        if flight.charged:
-            flight.pool.share.correct(flight.flow, cost - flight.cost)
-            flight.charged = False
+    def corrected(self, flight: Flight, cost: float) -> None:
+        """A request that its flow was charged for has left its replica: so much work in all."""
+        flight.pool.share.correct(flight.flow, cost - flight.cost)
+        flight.charged = False
 
 
 def _rate(replica: Replica) -> float:

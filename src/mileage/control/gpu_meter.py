@@ -7,95 +7,77 @@ from collections.abc import Sequence
 __all__ = ["GpuMeter", "split", "weight_of"]
 
 _WEIGHT_SCALE = 16
-_V_BITS = 32
-"""Fraction bits of the virtual clock."""
-_GPU_BITS = 20
-"""Fraction bits of the number of GPUs."""
+_BITS = 32
+"""Fraction bits of a GPU-nanosecond."""
+_ONE_NS = 1 << _BITS
 _NS = 1_000_000_000
 
 
 def weight_of(work: float) -> int:
-    """The weight of a request by its work (`mileage.policy.load.work_of`)."""
-    return max(1, round(work * _WEIGHT_SCALE))
+    """The weight of a request by its work (`mileage.policy.load.work_of`), which is not negative;
+    at least 1."""
+    return round(work * _WEIGHT_SCALE) or 1
 
 
 class GpuMeter:
     """Processor sharing: of each moment every request in flight gets a part by its weight.
 
-    A virtual clock V advances by dt * gpus / (sum of the weights in flight); a request's time is
-    its weight * (V at its end - V at its start), so it costs the same however many others there
-    are. All is kept in integers, and each end is given what the others have not earned: the shares
-    of all that have ended plus what those in flight have earned are the busy time, always, and
-    when none is in flight the shares sum to it exactly.
+    A virtual clock advances by dt * gpus / (sum of the weights in flight); a request's time is its
+    weight * (the clock at its end - the clock at its start), so it costs the same however many
+    others there are. All is kept in integers, and what a division leaves over is carried to the
+    next one: the shares of all that have ended, and what those in flight have earned, are the busy
+    time, always. When none is in flight the shares sum to it exactly.
 
     Source of the clock: A. Demers, S. Keshav, S. Shenker, "Analysis and simulation of a fair
     queueing algorithm", SIGCOMM 1989, with processor sharing in place of bit-by-bit rounds.
     """
 
-    __slots__ = ("_assigned_ns", "_busy", "_gpus", "_marks", "_now_ns", "_v", "_weights")
+    __slots__ = ("_clock", "_gpus", "_now_ns", "_owed", "_undivided", "_weights")
 
     def __init__(self, gpus: float = 1.0) -> None:
         self._gpus = _fixed(gpus)
         self._now_ns = 0
-        self._busy = 0
-        """GPU-ns with _GPU_BITS fraction bits: requests were in flight."""
-        self._assigned_ns = 0
-        self._v = 0
-        """GPU-ns per weight, with _V_BITS fraction bits."""
         self._weights = 0
-        self._marks = 0
-        """Sum of weight * V at the start, over those in flight."""
-
-    @property
-    def busy_ns(self) -> int:
-        """GPU-ns up to the last event: what is shared out, now and later."""
-        return self._busy >> _GPU_BITS
-
-    @property
-    def assigned_ns(self) -> int:
-        """GPU-ns of all requests that have ended."""
-        return self._assigned_ns
+        self._clock = 0
+        """GPU-ns per weight, with _BITS fraction bits."""
+        self._undivided = 0
+        """Of the time so far, in the same unit: less than one step of the clock is worth."""
+        self._owed = _ONE_NS // 2
+        """Of the shares so far: less than a nanosecond, which the next one is given. A half at first:
+        so their sum is rounded to the nearest."""
 
     def start(self, weight: int, now_s: float) -> int:
-        """A request begins; returns the mark that `end` wants back. `weight` is at least 1."""
-        self._advance(now_s)
-        self._weights += weight
-        self._marks += weight * self._v
-        return self._v
+        """Requests of so much weight, at least 1, begin; returns the mark that `end` wants back."""
+        now_ns = int(now_s * _NS)
+        passed_ns = now_ns - self._now_ns
+        weights = self._weights
+        self._weights = weights + weight
+        if passed_ns > 0:  # else it was told a little late: that time is shared out already
+            self._now_ns = now_ns
+            if weights:
+                steps, self._undivided = divmod(passed_ns * self._gpus + self._undivided, weights)
+                self._clock += steps
+        return self._clock
 
     def end(self, weight: int, mark: int, now_s: float) -> int:
         """The request is over; returns its GPU-ns."""
-        self._advance(now_s)
-        self._weights -= weight
-        self._marks -= weight * mark
-        if self._weights:
-            others_ns = -(-(self._weights * self._v - self._marks) >> _V_BITS)
-        else:
-            # Nothing is in flight: what V has lost by rounding ends here, and V stays small.
-            others_ns = self._v = self._marks = 0
-        share_ns = (self._busy >> _GPU_BITS) - self._assigned_ns - others_ns
-        self._assigned_ns += share_ns
-        return share_ns
+        clock = self.start(-weight, now_s)
+        earned = weight * (clock - mark) + self._owed
+        if not self._weights:
+            # Nothing is in flight: what was not divided ends here, and the clock stays small.
+            earned += self._undivided
+            self._undivided = self._clock = 0
+        self._owed = earned % _ONE_NS
+        return earned >> _BITS
 
     def set_gpus(self, gpus: float, now_s: float) -> None:
         """The replica has another number of GPUs from now on."""
-        self._advance(now_s)
+        self.start(0, now_s)
         self._gpus = _fixed(gpus)
-
-    def _advance(self, now_s: float) -> None:
-        now_ns = int(now_s * _NS)
-        passed_ns = now_ns - self._now_ns
-        if passed_ns <= 0:
-            return  # told a little late, or the clock fell back: that time is shared out already
-        self._now_ns = now_ns
-        if self._weights:
-            passed = passed_ns * self._gpus
-            self._busy += passed
-            self._v += (passed << (_V_BITS - _GPU_BITS)) // self._weights
 
 
 def _fixed(gpus: float) -> int:
-    return max(1, round(gpus * (1 << _GPU_BITS)))
+    return max(1, round(gpus * _ONE_NS))
 
 
 def split(amount: int, weights: Sequence[int]) -> list[int]:

@@ -58,22 +58,24 @@ class Intake:
         self._claims: dict[int, _Claim] = {}
         self._spends: dict[int, Spend] = {}
         self._unlearned = 0
-        self._open = False
         self._set_terms(config)
 
     def _set_terms(self, config: ControlConfig) -> None:
         tenants = config.tenants
         self._terms = {name: Terms(t.priority, t.weight) for name, t in tenants.items()}
-        self._limited = any(
-            msgspec.structs.replace(t, **_ORDER) != _NO_LIMITS for t in tenants.values()
-        )
+        self._limited = {
+            name
+            for name, t in tenants.items()
+            if msgspec.structs.replace(t, **_ORDER) != _NO_LIMITS
+        }
+        self.limits = bool(self._limited)
+        """Whether any tenant has limits: else nothing needs to be admitted."""
         self._priced = config.costs.usd_per_gpu_hour is not None or bool(config.costs.models)
         self._metered = {name for name, t in tenants.items() if t.tokens_per_min or t.budgets}
         self._default = Terms(_NO_LIMITS.priority, _NO_LIMITS.weight)
 
     def reconfigure(self, config: ControlConfig, now_s: float) -> None:
         """Other limits from now on; what was taken stays taken."""
-        self._open = False
         self._set_terms(config)
         self._gate.reconfigure(config.tenants, now_s)
         self._budgets.reconfigure(config.tenants)
@@ -81,7 +83,7 @@ class Intake:
 
     def open_up(self) -> None:
         """Admit everything from now on: a part of the controller has failed."""
-        self._open = True
+        self.limits = False
 
     def share(self, ratio: float, now_s: float) -> None:
         """This process may use so much of every limit."""
@@ -103,9 +105,9 @@ class Intake:
         Where its budget has no room yet the flight is `unfunded` from then on.
         """
         request = flight.request
-        if self._open or not self._limited:
-            return None
         tenant = request.tenant
+        if not (tenant in self._limited or _shared(request)):
+            return None
         estimate, tokens = None, 0
         if tenant in self._metered:
             estimate = self._estimator.estimate(request)
@@ -162,10 +164,9 @@ class Intake:
         """
         if event is None and seen is not None:
             event = Finished(flight.request.id, None, None, seen)
-        if not (self._limited or self._claims):
-            self._cost(members, flight, event)
-            return
-        claims = [claim for m in members if (claim := self._claims.pop(m, None)) is not None]
+        claims: Sequence[_Claim] = ()
+        if self._claims:
+            claims = [claim for m in members if (claim := self._claims.pop(m, None)) is not None]
         if not claims:
             self._cost(members, flight, event)
             return
@@ -181,15 +182,16 @@ class Intake:
             self._tell(request.id, spend)
 
     def _cost(self, members: Sequence[int], flight: Flight, event: Finished | None) -> None:
-        """What the requests cost, where no tenant has a limit."""
+        """What requests cost of tenants that have no limit."""
         prompt = output = None
         if event is not None:
             prompt, output = event.prompt_tokens, event.output_tokens
         # Now and then it learns all the same: a budget may come with the next reload.
-        self._unlearned -= 1
-        learn = self._unlearned <= 0
-        if learn:
-            self._unlearned = _LEARN_EVERY
+        learn = bool(self._metered)
+        if not learn:
+            self._unlearned -= 1
+            if self._unlearned <= 0:
+                learn, self._unlearned = True, _LEARN_EVERY
         if self._priced or learn or prompt is None or output is None:
             whole = self._estimator.actual(
                 flight.request,
@@ -289,6 +291,11 @@ class Intake:
     def rates(self, tenant: str, now_s: float) -> TenantRates | None:
         """How the tenant's rates stand; None where it has none."""
         return self._gate.rates(tenant, now_s)
+
+
+def _shared(request: Request) -> bool:
+    """Whether its cost may be shared with others, some of which may have limits."""
+    return request.merge_key is not None or request.batch_key is not None
 
 
 def _gpus_max(config: ControlConfig) -> float:

@@ -30,7 +30,8 @@ class Pool:
 
         The first token of an answer comes out of its prefill.
         """
-        return self.prefill_cost * prompt_tokens + max(_COST_MIN, output_tokens - 1.0)
+        decoded = output_tokens - 1.0
+        return self.prefill_cost * prompt_tokens + (decoded if decoded > _COST_MIN else _COST_MIN)
 
     def held(self) -> int:
         """Requests held."""

@@ -35,7 +35,6 @@ class Throttle:
     """
 
     __slots__ = (
-        "_arrivals",
         "_audio",
         "_changed_s",
         "_decided",
@@ -50,6 +49,7 @@ class Throttle:
         "_prefilled",
         "_prefilling",
         "_samples",
+        "arrivals",
         "cost",
         "done",
         "due_s",
@@ -93,7 +93,8 @@ class Throttle:
         self._decided = (0.0, 0.0)
         self._samples: list[RequestSample] = []
         self.prefill_cost = PrefillCost()
-        self._arrivals = 0
+        self.arrivals = 0
+        """Requests that the router would have sent here, since the last decision."""
         self._peak = 0
         self._images = self._audio = 0
         self._kv_tokens = 0.0
@@ -122,42 +123,39 @@ class Throttle:
     @property
     def idle(self) -> bool:
         """Nothing has happened here since the last decision."""
-        return not (self._peak or self._arrivals or self._samples) and self.due_s > -math.inf
+        return not (self._peak or self.arrivals or self._samples) and self.due_s > -math.inf
 
     # --- what happens -------------------------------------------------------------------------
-
-    def arrived(self) -> None:
-        """A request came that the router would send here."""
-        self._arrivals += 1
 
     def _pass(self, now_s: float) -> None:
         passed_s = now_s - self._changed_s
         if passed_s > 0.0:
             self._changed_s = now_s
-            self._in_flight_s += self.in_flight * passed_s
+            in_flight = self.in_flight
+            self._in_flight_s += in_flight * passed_s
             self._kv_s += self._kv_tokens * passed_s
-            self._decoding_s += (self.in_flight - self._prefilling) * passed_s
+            self._decoding_s += (in_flight - self._prefilling) * passed_s
 
     def started(self, flight: Flight, now_s: float) -> None:
         """The request is sent."""
         self._pass(now_s)
-        self.in_flight += 1
-        if self.in_flight > self._peak:
-            self._peak = self.in_flight
-        request = flight.request
-        self._kv_tokens += flight.prompt_tokens
+        in_flight, prompt_tokens = self.in_flight, flight.prompt_tokens
+        self.in_flight = in_flight + 1
+        if in_flight >= self._peak:
+            self._peak = in_flight + 1
+        self._kv_tokens += prompt_tokens
         self.cost += flight.cost
+        request = flight.request
         if request.image_patches or request.audio_frames:
             self._images += request.image_patches > 0
             self._audio += request.audio_frames > 0
-        flight.first_token_s = None
-        flight.ahead_tokens = self.prefill_tokens
-        flight.others = self.in_flight - 1
         if request.stream:
+            flight.first_token_s = None
+            flight.ahead_tokens, flight.others = self.prefill_tokens, in_flight
             self._prefilling += 1
-            self.prefill_tokens += flight.prompt_tokens
+            self.prefill_tokens += prompt_tokens
         else:
-            self._prefilled += flight.prompt_tokens
+            self._prefilled += prompt_tokens
         flight.mark = (self._in_flight_s, self._kv_s, self._prefilled, self._decoding_s)
 
     def first_token(self, flight: Flight, now_s: float) -> None:
@@ -165,42 +163,43 @@ class Throttle:
         if flight.first_token_s is not None or not flight.request.stream:
             return
         self._pass(now_s)
+        prompt_tokens = flight.prompt_tokens
         flight.first_token_s = now_s
         self._prefilling -= 1
-        self.prefill_tokens = max(0.0, self.prefill_tokens - flight.prompt_tokens)
-        self._prefilled += flight.prompt_tokens
+        left = self.prefill_tokens - prompt_tokens
+        self.prefill_tokens = left if left > 0.0 else 0.0
+        self._prefilled += prompt_tokens
         flight.mark = (self._in_flight_s, self._kv_s, self._prefilled, self._decoding_s)
-        self.service.learn(
-            flight.prompt_tokens,
-            flight.ahead_tokens,
-            flight.others,
-            now_s - flight.started_s,
-            now_s,
-        )
+        service = self.service
+        if now_s >= service.due_s:
+            took_s = now_s - flight.started_s
+            service.learn(prompt_tokens, flight.ahead_tokens, flight.others, took_s, now_s)
 
-    def ended(self, flight: Flight, now_s: float) -> None:
-        """It is there no longer, however it ended."""
+    def ended(self, flight: Flight, now_s: float, answer: Finished | None = None) -> None:
+        """It is there no longer, however it ended; `answer`: where it was answered well."""
         self._pass(now_s)
-        self.in_flight -= 1
-        request = flight.request
+        if answer is not None and len(self._samples) < _SAMPLES_MAX:
+            self._sample(flight, answer, now_s)
+        in_flight = self.in_flight = self.in_flight - 1
+        request, prompt_tokens = flight.request, flight.prompt_tokens
         if request.image_patches or request.audio_frames:
             self._images -= request.image_patches > 0
             self._audio -= request.audio_frames > 0
         if request.stream and flight.first_token_s is None:
             self._prefilling -= 1
-            self.prefill_tokens -= flight.prompt_tokens
-        self._kv_tokens -= flight.prompt_tokens
-        self.cost -= flight.cost
-        if not self.in_flight:
+            self.prefill_tokens -= prompt_tokens
+        if in_flight:
+            self._kv_tokens -= prompt_tokens
+            self.cost -= flight.cost
+        else:
             # Exactly 0 when idle, whatever floating-point sums have left over.
             self.prefill_tokens = self._kv_tokens = self.cost = 0.0
 
-    def finished(self, flight: Flight, event: Finished, now_s: float) -> None:
-        """It was answered well: call before `ended`."""
-        output = event.output_tokens
-        if not output or output < 0 or len(self._samples) >= _SAMPLES_MAX:
+    def _sample(self, flight: Flight, answer: Finished, now_s: float) -> None:
+        """What the request shows, in the moment of its end."""
+        output = answer.output_tokens
+        if not output or output < 0:
             return
-        self._pass(now_s)
         request = flight.request
         first_s = flight.first_token_s
         since_s = flight.started_s if first_s is None else first_s
@@ -212,12 +211,12 @@ class Throttle:
         own = flight.prompt_tokens if first_s is None else 0.0
         self._samples.append(
             RequestSample(
-                prompt_tokens=event.prompt_tokens or int(flight.prompt_tokens),
+                prompt_tokens=answer.prompt_tokens or int(flight.prompt_tokens),
                 output_tokens=output,
                 stream=request.stream,
                 ttft_s=None if first_s is None else first_s - request.arrived_s,
                 service_ttft_s=None if first_s is None else first_s - flight.started_s,
-                itl_p99_s=event.itl_p99_s,
+                itl_p99_s=answer.itl_p99_s,
                 step_s=took_s / steps,
                 running_mean=(self._in_flight_s - in_flight_s) / took_s,
                 # What it generates itself is in its context too, half of it on average.
@@ -284,7 +283,7 @@ class Throttle:
         self.prefill_cost.learn(self._samples)
         self._learn_speed(now_s)
         self._samples.clear()
-        self._arrivals, self._peak = 0, self.in_flight
+        self.arrivals, self._peak = 0, self.in_flight
         limit = min(high, max(low, decision.limit))
         changed = limit != self.limit
         if changed or self.failed:
@@ -324,7 +323,7 @@ class Throttle:
             in_flight=round(in_flight * scale),
             in_flight_peak=round(self._peak * scale),
             waiting=round(waiting * scale),
-            arrivals=self._arrivals * scale,
+            arrivals=self.arrivals * scale,
             samples=samples,
             ttft_target_s=slo.ttft_s,
             itl_target_s=slo.itl_s,

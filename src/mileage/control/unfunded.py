@@ -17,15 +17,17 @@ class Unfunded:
     All that is done often costs the same however many wait.
     """
 
-    __slots__ = ("_by_tenant", "_expiries", "_sequence")
+    __slots__ = ("_by_tenant", "_expiries", "_sequence", "total")
 
     def __init__(self) -> None:
         self._by_tenant: dict[str, dict[int, Flight]] = {}
         self._expiries: list[tuple[float, int, Flight]] = []  # a heap; those that left are skipped
         self._sequence = 0
+        self.total = 0
+        """All that wait."""
 
     def __bool__(self) -> bool:
-        return bool(self._by_tenant)
+        return self.total > 0
 
     def count(self, tenant: str) -> int:
         """How many of the tenant's wait."""
@@ -43,6 +45,7 @@ class Unfunded:
         """The request waits from now on."""
         request = flight.request
         self._by_tenant.setdefault(request.tenant, {})[request.id] = flight
+        self.total += 1
         self._sequence += 1
         heapq.heappush(self._expiries, (flight.expires_s, self._sequence, flight))
 
@@ -53,6 +56,7 @@ class Unfunded:
         tenant = flight.request.tenant
         waiting = self._by_tenant[tenant]
         del waiting[flight.request.id]
+        self.total -= 1
         if not waiting:
             del self._by_tenant[tenant]
 

@@ -22,16 +22,33 @@ def test_two_share_by_weight_while_both_are_there() -> None:
     # 1 s alone, then 2 s of which 3/4 are its own.
     assert meter.end(30, first, 3.0) == 2_500_000_000
     assert meter.end(10, second, 4.0) == 1_500_000_000
-    assert meter.assigned_ns == meter.busy_ns == 4 * SECOND_NS
 
 
 def test_idle_time_is_nobodys() -> None:
     meter = GpuMeter()
     mark = meter.start(1, 5.0)
-    meter.end(1, mark, 6.0)
+    assert meter.end(1, mark, 6.0) == SECOND_NS
     mark = meter.start(1, 100.0)
     assert meter.end(1, mark, 101.0) == SECOND_NS
-    assert meter.busy_ns == 2 * SECOND_NS
+
+
+def test_what_a_division_leaves_over_is_given_to_somebody() -> None:
+    meter = GpuMeter()
+    marks = [meter.start(1, 0.0) for _ in range(3)]
+    shares = [meter.end(1, mark, 1e-8) for mark in marks]
+    assert sorted(shares) == [3, 3, 4]
+
+
+def test_shares_sum_to_the_busy_time_also_where_the_replica_is_never_idle() -> None:
+    meter, shares = GpuMeter(), 0
+    mark = meter.start(7, 0.0)
+    for second in range(1, 2001):
+        following = meter.start(3 + second % 11, second - 0.25)
+        shares += meter.end(7 if second == 1 else 3 + (second - 1) % 11, mark, float(second))
+        mark = following
+    # The one that is there alone has earned all but what it shares of the last quarter.
+    left = meter.end(3 + 2000 % 11, mark, 2000.0)
+    assert shares + left == 2000 * SECOND_NS
 
 
 def test_time_told_late_or_of_a_clock_that_fell_back_is_not_shared_twice() -> None:

@@ -1,0 +1,136 @@
+"""Memory of a replica: weights, what a step needs at its peak, and the KV blocks that are left."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from mileage.core.bounds import require_at_least
+from mileage.core.errors import ConfigError
+from mileage.costmodel.layout import Layout
+from mileage.costmodel.precision import KV_BYTES
+from mileage.costmodel.sizes import sizes
+
+__all__ = ["MemoryUse", "kv_blocks", "memory_use", "weights_bytes"]
+
+_GB = 1e9
+_CONTEXT_BYTES = 560 << 20
+"""CUDA context, cuBLAS and attention workspaces: what nvidia-smi shows of an empty engine."""
+_COLLECTIVE_BYTES = 600 << 20
+"""NCCL's buffers and those of the engine's own all-reduce, where there are several GPUs."""
+_HALF_BYTES = 2
+_LOGIT_BYTES = 10
+"""Of each logit of a step: half precision, and the sampler's two copies in FP32."""
+_HIDDEN_COPIES = 6
+"""Hidden states that are held at once: residual, normed, projected, and their workspaces."""
+_TENSOR_PARALLEL_MAX = 64
+
+
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Bytes of one GPU, the fullest of the replica."""
+
+    total: float
+    """That the engine may use: the GPU's, times its utilisation."""
+    weights: float
+    activations: float
+    """At the peak of the largest step."""
+    context: float
+    """CUDA context, libraries and collectives."""
+    kv: float
+    """What is left for the KV cache; negative: so much is missing."""
+
+
+def weights_bytes(layout: Layout) -> float:
+    """Bytes of weights on the GPU of a replica that holds the most of them."""
+    model, size = layout.model, sizes(layout)
+    layers = math.ceil(model.layers / layout.pipeline_parallel)
+    mixture = min(layers, model.moe_layers)
+    dense = min(layers, model.dense_ffn_layers) if not mixture else layers - mixture
+    expert_layer = size.local_experts * size.expert_bytes + size.shared_bytes
+    # The gate is kept in half precision, on every GPU.
+    expert_layer += size.router_weights * _HALF_BYTES
+    copies = 2 if not model.tied_embeddings and layout.pipeline_parallel == 1 else 1
+    embeddings = copies * size.head_weights * _HALF_BYTES
+    return (
+        layers * size.attention_bytes
+        + mixture * expert_layer
+        + dense * size.dense_bytes
+        + (embeddings)
+    )
+
+
+def memory_use(layout: Layout, step_tokens_max: int, requests_max: int) -> MemoryUse:
+    """What each thing takes of the fullest GPU."""
+    model, tensor = layout.model, layout.tensor_parallel
+    wide = 3 * model.intermediate / tensor if model.dense_ffn_layers else 0.0
+    if model.experts:
+        # Fused kernels hold the inputs or outputs of all chosen experts at once.
+        cut = model.expert_intermediate / tensor
+        wide = max(wide, model.experts_per_token * (max(2 * cut, model.hidden) + cut))
+    heads = (model.heads + 2 * model.kv_heads) / tensor * model.head_dim
+    per_token = _HIDDEN_COPIES * model.hidden + max(wide, 2 * heads)
+    # The largest step is computed once before the cache is laid out; logits are of its last rows.
+    activations = (
+        step_tokens_max * per_token * _HALF_BYTES + requests_max * model.vocab * _LOGIT_BYTES
+    )
+    context = _CONTEXT_BYTES + (_COLLECTIVE_BYTES if layout.gpus > 1 else 0)
+    windowed = model.window_layers * (model.window_tokens * requests_max + step_tokens_max)
+    total = layout.gpu.memory_bytes * layout.gpu_memory_utilization_ratio
+    weights = weights_bytes(layout)
+    windows = windowed * _layer_bytes(layout) / layout.data_parallel
+    return MemoryUse(
+        total=total,
+        weights=weights,
+        activations=activations,
+        context=context,
+        kv=total - weights - activations - context - windows,
+    )
+
+
+def kv_blocks(layout: Layout, block_tokens: int, step_tokens_max: int, requests_max: int) -> int:
+    """Blocks of the KV cache of the whole replica; ConfigError where the model does not fit."""
+    require_at_least("block_tokens", block_tokens, 1)
+    require_at_least("step_tokens_max", step_tokens_max, 1)
+    require_at_least("requests_max", requests_max, 1)
+    use = memory_use(layout, step_tokens_max, requests_max)
+    layers = math.ceil(layout.model.full_layers / layout.pipeline_parallel)
+    block = block_tokens * layers * _layer_bytes(layout)
+    blocks = int(use.kv // block)
+    if blocks < 1:
+        raise _does_not_fit(layout, block - use.kv, step_tokens_max, requests_max)
+    return blocks * layout.data_parallel
+
+
+def _layer_bytes(layout: Layout) -> float:
+    """Of one token in one layer, on one GPU."""
+    return layout.model.kv_elements * KV_BYTES[layout.kv] * layout.kv_rank_share
+
+
+def _does_not_fit(
+    layout: Layout, missing: float, step_tokens_max: int, requests_max: int
+) -> ConfigError:
+    would = _smallest_tensor_parallel(layout, step_tokens_max, requests_max)
+    hint = f"tensor_parallel={would} would do" if would else "no tensor_parallel would do"
+    need = (layout.gpu.memory_bytes * layout.gpu_memory_utilization_ratio + missing) / _GB
+    return ConfigError(
+        "tensor_parallel",
+        layout.tensor_parallel,
+        f"GPUs with {missing / _GB:.1f} GB more each for {layout.model.name} in {layout.weights} "
+        f"({need:.0f} GB usable instead of what {layout.gpu.name} has): {hint}",
+    )
+
+
+def _smallest_tensor_parallel(
+    layout: Layout, step_tokens_max: int, requests_max: int
+) -> int | None:
+    """The least power of two of GPUs that hold the model."""
+    tensor = layout.tensor_parallel
+    while tensor < _TENSOR_PARALLEL_MAX:
+        tensor *= 2
+        if layout.model.heads % tensor:
+            return None
+        wider = msgspec.structs.replace(layout, tensor_parallel=tensor)
+        if memory_use(wider, step_tokens_max, requests_max).kv > 0:
+            return tensor
+    return None

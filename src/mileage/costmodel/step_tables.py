@@ -1,0 +1,82 @@
+"""Step tables of the roofline model: the seconds of every step that a layout can be asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from mileage.core.bounds import require_at_least
+from mileage.costmodel.efficiency import Efficiency
+from mileage.costmodel.layout import Layout
+from mileage.costmodel.operators import Array, Load, operators
+from mileage.costmodel.rates import rates
+from mileage.costmodel.sizes import sizes
+from mileage.costmodel.step_table import StepLine, StepTable
+
+__all__ = ["GRAPH_SIZES", "padded", "step_seconds", "step_table"]
+
+GRAPH_SIZES: Final = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
+"""Batch sizes that vLLM captures as CUDA graphs (vllm/config/compilation.py)."""
+
+
+def padded(count: int, graph_sizes: Sequence[int] | None) -> int | None:
+    """The batch size that a step of `count` requests is computed at; None: without a graph."""
+    sizes_ = GRAPH_SIZES if graph_sizes is None else graph_sizes
+    at = bisect_left(sizes_, count)
+    return sizes_[at] if at < len(sizes_) else None
+
+
+def step_seconds(layout: Layout, load: Load) -> Array:
+    """Seconds of each step of `load`."""
+    each = operators(sizes(layout), rates(layout, layout.efficiency or Efficiency()), load)
+    total: Array = np.sum([operator.seconds for operator in each], axis=0)
+    return total
+
+
+def step_table(
+    layout: Layout,
+    requests_max: int,
+    step_tokens_max: int,
+    graph_sizes: Sequence[int] | None = None,
+) -> StepTable:
+    """The table for steps of up to so many requests and tokens; see `Deployment.step_table`."""
+    require_at_least("requests_max", requests_max, 1)
+    require_at_least("step_tokens_max", step_tokens_max, 1)
+    captured = sorted(GRAPH_SIZES if graph_sizes is None else set(graph_sizes))
+    counts = np.arange(requests_max + 1, dtype=np.float64)
+    rows = [padded(count, captured) for count in range(requests_max + 1)]
+    graphed = np.array([0.0 if row is None else 1.0 for row in rows])
+    zero = np.zeros_like(counts)
+    decode = Load(
+        tokens=np.array([n if row is None else row for n, row in enumerate(rows)], np.float64),
+        decoding=counts,
+        kv_tokens=zero,
+        prefill_tokens=zero,
+        prefill_pairs=zero,
+        eager=1.0 - graphed,
+    )
+    tokens = np.arange(step_tokens_max + requests_max + 1, dtype=np.float64)
+    none = np.zeros_like(tokens)
+    mixed = Load(tokens, none, none, tokens, none, none + 1.0)
+    one = np.ones(1)
+    base = Load(one, 0 * one, 0 * one, 0 * one, 0 * one, one)
+    # Prompt tokens of a step are its tokens but for those of decoding requests.
+    probes = {
+        "request": base._replace(decoding=one),
+        "prefill": base._replace(prefill_tokens=one),
+        "kv": base._replace(kv_tokens=one * 1e6),
+        "pair": base._replace(prefill_pairs=one * 1e6),
+    }
+    start_s = step_seconds(layout, base)[0]
+    slope = {name: float(step_seconds(layout, p)[0] - start_s) for name, p in probes.items()}
+    line = StepLine(
+        decode_s=tuple(step_seconds(layout, decode).tolist()),
+        mixed_s=tuple(step_seconds(layout, mixed).tolist()),
+        request_s=slope["request"] - slope["prefill"],
+        kv_s=slope["kv"] / 1e6,
+        pair_s=slope["pair"] / 1e6,
+    )
+    return StepTable(lines=(line,))

@@ -9,7 +9,14 @@ from mileage.core.request import Endpoint, Priority
 __all__ = ["TraceRequest"]
 
 
-class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class TraceRequest(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """What came, when, and what it took. A field that the trace does not have is None.
 
     `arrived_s` is since the start of the trace, and never decreases from one request to the next.

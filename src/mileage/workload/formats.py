@@ -1,0 +1,65 @@
+"""detect_format(): tells a trace's format from its first line."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+
+from mileage.core.errors import TraceError
+from mileage.workload.read_options import TraceFormat
+from mileage.workload.readers import azure, burstgpt
+
+__all__ = ["detect_format"]
+
+_SHOWN_BYTES = 60
+
+
+def detect_format(first: bytes, path: str) -> TraceFormat:
+    """The format of a trace that begins with this line (not an empty one). Raises TraceError."""
+    text = first.strip().removeprefix(b"\xef\xbb\xbf")
+    if text.startswith(b"{"):
+        return _of_object(text, path)
+    lower = text.lower()
+    if lower == azure.HEADER or azure.is_record(text):
+        return "azure"
+    names = {name.strip().strip(b'"') for name in lower.split(b",")}
+    if names >= burstgpt.COLUMNS:
+        return "burstgpt"
+    if {b"arrived_s", b"prompt_tokens"} <= names:
+        return "mileage-csv"
+    if len(names) > 1 and all(_is_name(name) for name in names):
+        return "csv"
+    raise _unknown(first, path)
+
+
+def _of_object(text: bytes, path: str) -> TraceFormat:
+    try:
+        keys = set(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise _unknown(text, path) from None
+    if "arrived_s" in keys:
+        return "mileage-jsonl"
+    if {"timestamp", "input_length"} <= keys:
+        return "mooncake"
+    raise TraceError(
+        path,
+        1,
+        f"has the keys {', '.join(sorted(keys)[:8])!r}: expected those of a Mooncake trace"
+        " (timestamp, input_length, output_length, hash_ids) or of mileage (arrived_s,"
+        " prompt_tokens, output_tokens)",
+    )
+
+
+def _is_name(cell: bytes) -> bool:
+    return cell[:1].isalpha()
+
+
+def _unknown(first: bytes, path: str) -> TraceError:
+    shown = first[:_SHOWN_BYTES].decode("utf-8", "replace")
+    return TraceError(
+        path,
+        1,
+        f"is no known trace, it begins with {shown!r}: expected a header of column names or a JSON"
+        f" object; --format says which of {', '.join(get_args(TraceFormat))} it is",
+    )

@@ -1,0 +1,71 @@
+"""ReadOptions: how a trace is to be read, and ReadTally: what was found in it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from mileage.core.bounds import require_at_least, require_range
+from mileage.core.errors import ConfigError
+
+__all__ = ["ReadOptions", "ReadTally", "Spread", "TimeUnit", "TraceFormat"]
+
+TraceFormat = Literal["azure", "burstgpt", "csv", "mileage-csv", "mileage-jsonl", "mooncake"]
+"""csv: any table whose columns have known names, or names that `columns` gives."""
+TimeUnit = Literal["s", "ms", "us", "ns"]
+Spread = Literal["none", "even", "random"]
+
+_REORDER_MAX: Final = 1_000_000
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to read a trace. Raises ConfigError for values that cannot be."""
+
+    format: TraceFormat | None = None
+    """None: told from the first line."""
+    columns: dict[str, str] = {}
+    """Of a `csv`: the column that holds a field of TraceRequest, by the field's name."""
+    time_unit: TimeUnit | None = None
+    """Of numbers in a time column. None: as the column's name ends (`_ms`), else seconds."""
+    keep_failed: bool = False
+    """Requests that generated nothing count as requests of one token; else they are left out."""
+    block_tokens: int = 512
+    """Tokens that one of a Mooncake trace's `hash_ids` stands for."""
+    spread: Spread = "none"
+    """Arrivals with one and the same timestamp: at that moment, or over the time until the next
+    timestamp, in equal parts or (by `seed`) at random."""
+    spread_max_s: float = 3.0
+    """The longest time that they are spread over: how coarse the clock of the trace is."""
+    seed: int = 0
+    reorder_places: int = 4096
+    """Records may stand so many places too late; one that is later still is an error."""
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in get_args(TraceFormat):
+            raise ConfigError("format", self.format, f"one of {', '.join(get_args(TraceFormat))}")
+        if self.spread not in get_args(Spread):
+            raise ConfigError("spread", self.spread, f"one of {', '.join(get_args(Spread))}")
+        if self.time_unit is not None and self.time_unit not in get_args(TimeUnit):
+            raise ConfigError(
+                "time_unit", self.time_unit, f"one of {', '.join(get_args(TimeUnit))}"
+            )
+        require_at_least("block_tokens", self.block_tokens, 1)
+        require_range("spread_max_s", self.spread_max_s, 0.0, 86_400.0)
+        require_range("reorder_places", self.reorder_places, 1, _REORDER_MAX)
+
+
+class ReadTally:
+    """Counts of one reading, complete when it is over."""
+
+    __slots__ = ("failed", "format", "records", "reordered")
+
+    def __init__(self) -> None:
+        self.format: str | None = None
+        """What was read; None before the first record."""
+        self.records = 0
+        """Records of the trace, whole and valid ones."""
+        self.failed = 0
+        """Those of them that generated nothing."""
+        self.reordered = 0
+        """Those that stood behind a later one."""

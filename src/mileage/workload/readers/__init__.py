@@ -1,0 +1,1 @@
+"""Readers: one trace format each; they take lines and give rows, and touch no file."""

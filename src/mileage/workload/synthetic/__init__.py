@@ -1,0 +1,1 @@
+"""Synthetic workloads: arrivals, lengths and what is shared, drawn from stated distributions."""

@@ -1,0 +1,62 @@
+"""Table: rows of a CSV file, with every fault of its form told by file and line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+
+from mileage.core.errors import TraceError
+
+__all__ = ["Table"]
+
+
+class Table:
+    """Iterates over (line, cells) of the rows below the header; empty lines are left out.
+
+    Every row has as many cells as the header. Raises TraceError for one that has not, for text that
+    is not UTF-8, and for quotes that do not fit.
+    """
+
+    def __init__(self, lines: Iterable[bytes], path: str) -> None:
+        self._path = path
+        self._reader = csv.reader(self._decoded(lines), strict=True)
+        self._columns = 0
+
+    def header(self) -> list[str]:
+        """The names of the columns, stripped; to be asked first."""
+        for _, cells in self._rows():
+            names = [name.strip() for name in cells]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise TraceError(self._path, 1, f"two columns are named {twice[0]!r}")
+            self._columns = len(names)
+            return names
+        raise TraceError(self._path, 1, "is empty: expected a line with the names of the columns")
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        columns = self._columns
+        for number, cells in self._rows():
+            if len(cells) != columns:
+                raise TraceError(
+                    self._path,
+                    number,
+                    f"has {len(cells)} fields: expected {columns}, as the header",
+                )
+            yield number, cells
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        reader = self._reader
+        try:
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise TraceError(self._path, reader.line_num, str(error)) from None
+
+    def _decoded(self, lines: Iterable[bytes]) -> Iterator[str]:
+        for number, line in enumerate(lines, 1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise TraceError(self._path, number, "is not UTF-8 text") from None
+            yield text.rstrip("\r\n") + "\n"

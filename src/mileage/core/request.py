@@ -13,7 +13,7 @@ Priority = Literal["high", "normal", "low"]
 Modality = Literal["text", "image", "audio"]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One inference request, as it arrived; holds no prompt text.
 
     `prompt_tokens_estimate` comes from the body's size (the engine's own count arrives with its

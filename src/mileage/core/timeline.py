@@ -16,7 +16,7 @@ it broke; cancelled: the client left first; rejected: the gateway refused it; lo
 with the request in flight (found at the next start)."""
 
 
-class RequestTimeline(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class RequestTimeline(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One finished request. Self-contained: the ledger needs no other record to store it.
 
     `*_s` are seconds after `arrived_at_utc_ns` (receipt of the request's last byte), so they do not

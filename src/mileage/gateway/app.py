@@ -115,13 +115,14 @@ class App:
             variant = head.variant(priority, credentials)
             keys = merge_keys(endpoint, http.body, body, merging, model, head.merge, variant)
         request_id = self._ids.next(arrived_at_utc_ns)
+        # Some by place: with more than 15 names a call goes through a dict, thrice as slow.
         request = Request(
-            id=request_id,
-            tenant=tenant,
-            model=model,
-            endpoint=endpoint,
-            stream=body.stream,
-            arrived_s=http.received_s,
+            request_id,
+            tenant,
+            model,
+            endpoint,
+            body.stream,
+            http.received_s,
             prompt_tokens_estimate=body.prompt_tokens_estimate,
             prompt_tokens_max=body.prompt_tokens_max,
             output_tokens_max=body.output_tokens_max,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mileage.core.timeline import Outcome
 from mileage.gateway.exchange import Exchange
+from mileage.gateway.shared import ALONE, Shared
 from mileage.gateway.usage import Usage
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Audience:
         """
         count = len(self.members)
         self.members.remove(exchange)
-        shared = _shared(exchange, self.part(exchange.part), count) if count > 1 else None
+        shared = _shared(exchange, self.part(exchange.part), count) if count > 1 else ALONE
         exchange.finish(
             outcome,
             status,
@@ -188,11 +189,11 @@ class Audience:
                 reason=reason,
                 usage=usage,
                 then=end(member),
-                shared=_shared(member, members, count) if count > 1 else None,
+                shared=_shared(member, members, count) if count > 1 else ALONE,
             )
 
 
-def _shared(exchange: Exchange, members: Sequence[Exchange], count: int) -> dict[str, Any]:
+def _shared(exchange: Exchange, members: Sequence[Exchange], count: int) -> Shared:
     """What a request's record says of those that share with it: the first has the tokens."""
     into = members[0].request.id if members and members[0] is not exchange else None
-    return {"merged_into": into, "merged_members": count}
+    return Shared(into, count)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mileage.core.events import Cancelled
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.gateway.call import Call
 from mileage.gateway.rate_lines import rate_lines
 from mileage.gateway.refusals import Refusal, error_event
+from mileage.gateway.shared import ALONE, Shared
+from mileage.gateway.stream import NO_TOKENS
 from mileage.gateway.usage import Usage
 from mileage.measure.timeline import TokenClock
 from mileage.wire.server import ServerConnection
@@ -207,7 +209,7 @@ class Exchange:
         reason: str | None = None,
         usage: Usage | None = None,
         then: Then | None = None,
-        shared: dict[str, Any] | None = None,
+        shared: Shared = ALONE,
     ) -> None:
         """Record how the request ended; `then` sends the answer's last bytes.
 
@@ -217,9 +219,9 @@ class Exchange:
         request, generation = self.request, self.generation
         self.generation = None  # no cycle is left: what a request took is free at once
         arrived_s = request.arrived_s
-        replica = dispatched_s = None
+        replica = dispatched_s = gpu_ns = cost_nano_usd = None
         attempts = 0
-        figures: dict[str, Any] = {}
+        tokens = NO_TOKENS
         if generation is not None:
             attempts = generation.attempts
             if generation.target is not None:
@@ -228,37 +230,46 @@ class Exchange:
                 dispatched_s = max(0.0, generation.sent_s - arrived_s)
                 spend = self._driver.controller.intake.take_spend(request.id)
                 if spend is not None:
-                    figures["gpu_ns"], figures["cost_nano_usd"] = spend.gpu_ns, spend.nano_usd
+                    gpu_ns, cost_nano_usd = spend.gpu_ns, spend.nano_usd
             meter = generation.meter
             if meter is not None:
-                figures |= meter.figures(arrived_s, self._clock)
+                tokens = meter.figures(arrived_s, self._clock)
                 if usage is None:
                     usage = meter.usage
         if usage is None:
             usage = _UNUSED
-        if shared:
-            figures |= shared
         self._driver.finish(
+            # By place: with more than 15 names a call goes through a dict, thrice as slow.
             RequestTimeline(
-                id=request.id,
-                tenant=request.tenant,
-                model=request.model,
-                endpoint=request.endpoint,
-                stream=request.stream,
-                arrived_at_utc_ns=self.call.arrived_at_utc_ns,
-                outcome=outcome,
-                status=status,
-                replica=replica,
-                attempts=attempts,
-                reason=reason,
-                dispatched_s=dispatched_s,
-                finished_s=now_s - arrived_s,
-                prompt_tokens=usage.prompt_tokens,
-                cached_tokens=usage.cached_tokens,
-                output_tokens=usage.output_tokens,
-                reasoning_tokens=usage.reasoning_tokens,
-                trace_id=self.call.trace_id,
-                **figures,
+                request.id,
+                request.tenant,
+                request.model,
+                request.endpoint,
+                request.stream,
+                self.call.arrived_at_utc_ns,
+                outcome,
+                status,
+                replica,
+                attempts,
+                reason,
+                dispatched_s,
+                tokens.first_token_s,
+                tokens.last_token_s,
+                now_s - arrived_s,
+                usage.prompt_tokens,
+                usage.cached_tokens,
+                usage.output_tokens,
+                usage.reasoning_tokens,
+                tokens.output_tokens_counted,
+                tokens.itl_mean_s,
+                tokens.itl_p99_s,
+                tokens.itl_max_s,
+                tokens.token_times,
+                self.call.trace_id,
+                shared.merged_into,
+                shared.merged_members,
+                gpu_ns,
+                cost_nano_usd,
             ),
             then or _nothing,
             self.abort,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mileage.core.actions import JoinKind, Reject
 from mileage.core.events import Cancelled, Failed, FailureKind, FirstToken
 from mileage.core.timeline import Outcome
-from mileage.gateway.answer_head import STREAM_LINES, forwarded_lines, has_length
+from mileage.gateway.answer_head import STREAM_LINES, forwarded_lines, has_length, is_event_stream
 from mileage.gateway.audience import Audience
 from mileage.gateway.batch_call import BatchCall
 from mileage.gateway.exchange import Exchange
@@ -20,6 +20,7 @@ from mileage.gateway.stream import StreamMeter, seen
 from mileage.gateway.target import Target
 from mileage.gateway.usage import Usage
 from mileage.gateway.whole import WholeAnswer
+from mileage.measure.metrics import HistogramSeries
 from mileage.wire.upstream import BreakKind, Carrier
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Generation:
         "_done",
         "_driver",
         "_failure",
+        "_gaps",
         "_headers",
         "_last_token_s",
         "_status",
@@ -59,6 +61,7 @@ class Generation:
     )
 
     _whole: WholeAnswer
+    _gaps: HistogramSeries  # between tokens, of all streams of the model
 
     def __init__(self, driver: Driver, leader: Exchange) -> None:
         leader.generation = self
@@ -200,12 +203,11 @@ class Generation:
         """The answer's head; nothing goes out yet, so that another replica can still take over."""
         self._status = status
         self._headers = headers
-        call = self._call
-        if status == 200 and call.request.stream:
-            for name, value in headers:
-                if name == b"content-type" and value.lower().startswith(b"text/event-stream"):
-                    hide = not call.body.usage_asked
-                    self.meter = StreamMeter(call.request.endpoint, hide_usage=hide)
+        request = self._call.request
+        if status == 200 and request.stream and is_event_stream(headers):
+            hide = not self._call.body.usage_asked
+            self.meter = StreamMeter(request.endpoint, hide_usage=hide)
+            self._gaps = self._driver.metrics.latency.itl.series((request.model,))
 
     def body_received(self, data: bytes, now_s: float) -> None:
         """A part of the answer: passed on where it is a stream, else held until it is whole."""
@@ -269,11 +271,13 @@ class Generation:
         run = meter.take(data, now_s)
         events = meter.events - before
         if events:
-            if self._last_token_s is None:
+            before_s, self._last_token_s = self._last_token_s, now_s
+            if before_s is None:
                 self._driver.handle(FirstToken(self.id), now_s)
-            metrics, model = self._driver.metrics, self._call.request.model
-            metrics.inter_token(model, self._last_token_s, now_s, events)
-            self._last_token_s = now_s
+            else:
+                self._gaps.observe(now_s - before_s)
+            if events > 1:
+                self._gaps.observe(0.0, events - 1)
             self.audience.tokens_came(events, now_s)
         return run
 
@@ -340,9 +344,8 @@ class Generation:
             self.audience.finish(outcome, status, now_s, end, reason=reason, usage=usage)
 
     def _attempt_failed(self, kind: FailureKind, message: str, now_s: float) -> None:
-        target = self.target
+        target, driver, audience = self.target, self._driver, self.audience
         assert target is not None
-        driver, audience = self._driver, self.audience
         driver.metrics.upstream_failures.add((target.name, kind))
         message = f"{target.name}: {message}"
         if not audience.started:
@@ -358,8 +361,7 @@ class Generation:
 
     def _refuse(self, refusal_of: Callable[[Exchange], Refusal], now_s: float) -> None:
         self.end()
-        failure = self._failure
-        refusal = refusal_of(self.audience.members[0])
+        failure, refusal = self._failure, refusal_of(self.audience.members[0])
         self.audience.finish(
             "rejected" if failure is None else "failed",
             refusal.status,
@@ -394,5 +396,5 @@ class Generation:
             self._driver.handle(Cancelled(member.request.id, seen(self.meter)), now_s)
 
     def _head_lines(self) -> bytes:
-        lines = forwarded_lines(self._headers)
-        return lines + STREAM_LINES if self.meter is not None else lines
+        ours = STREAM_LINES if self.meter is not None else b""
+        return forwarded_lines(self._headers) + ours

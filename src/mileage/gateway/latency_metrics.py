@@ -54,14 +54,6 @@ class LatencyMetrics(Families):
             bounds=_LATENCY_BOUNDS,
         )
 
-    def inter_token(self, model: str, before_s: float | None, now_s: float, events: int) -> None:
-        """Count the gaps of `events` that came together, after a token at `before_s` or none."""
-        labels = (model,)
-        if before_s is not None:
-            self.itl.observe(now_s - before_s, labels)
-        if events > 1:
-            self.itl.observe(0.0, labels, events - 1)
-
     def finished(self, timeline: RequestTimeline, model: str) -> None:
         """Count a request that has ended; `model` is its label."""
         by_model = (model,)

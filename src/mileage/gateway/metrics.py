@@ -44,7 +44,6 @@ class GatewayMetrics(Families):
         self.targets = TargetMetrics(slo)
         self.governor = GovernorMetrics()
         self.records = RecordMetrics()
-        self.inter_token = self.latency.inter_token
         self.connections = Gauge("mileage_connections", "Open client connections.")
         self.in_flight = Gauge("mileage_requests_in_flight", "Requests being answered.")
         self.draining = Gauge("mileage_draining", "Workers that drain: 1 each.")

@@ -20,6 +20,8 @@ class RequestIds:
 
     def next(self, utc_ns: int) -> int:
         """The next id, for a request that arrived at this wall time."""
-        microseconds = max(utc_ns // 1000, self._last + 1)
+        microseconds = utc_ns // 1000
+        if microseconds <= self._last:
+            microseconds = self._last + 1
         self._last = microseconds
         return microseconds << _WORKER_BITS | self._worker

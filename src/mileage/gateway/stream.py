@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
 from mileage.core.request import Endpoint
 from mileage.gateway.usage import Usage, UsageObject
+from mileage.gateway.usual_event import UsualEvent
 from mileage.measure.timeline import TokenClock, TokenSummary
 from mileage.wire.sse import EventCutter, edges, payload
 
-__all__ = ["StreamMeter", "seen"]
+__all__ = ["NO_TOKENS", "StreamMeter", "TokenFigures", "seen"]
 
 _FIRST, _LAST = 2, 4
 """Runs of up to so many events together are looked at one by one. Of a longer run (the engine, or
@@ -71,6 +72,21 @@ _TYPED_ENDS = frozenset(
 )
 
 
+class TokenFigures(NamedTuple):
+    """As in RequestTimeline: of the tokens that one client was sent."""
+
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    output_tokens_counted: int | None = None
+    itl_mean_s: float | None = None
+    itl_p99_s: float | None = None
+    itl_max_s: float | None = None
+    token_times: tuple[int, ...] = ()
+
+
+NO_TOKENS = TokenFigures()
+
+
 class StreamMeter:
     """Meters one stream. `take` returns what is to be sent on: whole events, as they came.
 
@@ -84,6 +100,7 @@ class StreamMeter:
         "_hide_usage",
         "_summary",
         "_typed",
+        "_usual",
         "clock",
         "ended",
         "events",
@@ -93,6 +110,7 @@ class StreamMeter:
 
     def __init__(self, endpoint: Endpoint, *, hide_usage: bool) -> None:
         self._cutter = EventCutter()
+        self._usual = UsualEvent()
         self._hide_usage = hide_usage
         self._typed = endpoint in ("responses", "messages")
         self._choices_counted = 0
@@ -109,6 +127,10 @@ class StreamMeter:
     def take(self, data: bytes, now_s: float) -> bytes:
         """Meter the whole events that `data` completes, and return those to send on."""
         cutter = self._cutter
+        if self._usual.matches(data) and not cutter.rest:
+            self.events += 1
+            self.clock.add(now_s)
+            return data
         run = cutter.cut(data)
         if not run:
             return b""
@@ -135,6 +157,8 @@ class StreamMeter:
         if tokens:
             self.events += tokens
             self.clock.add(now_s, tokens)
+            if tokens == 1 and len(first) == 2:
+                self._usual.learn(run)
         return _without(run, hidden) if hidden else run
 
     def rest(self) -> bytes:
@@ -149,26 +173,26 @@ class StreamMeter:
             summary = self._summary = self.clock.summary()
         return summary
 
-    def figures(self, arrived_s: float, clock: TokenClock | None = None) -> dict[str, Any]:
+    def figures(self, arrived_s: float, clock: TokenClock | None = None) -> TokenFigures:
         """What the stream's tokens say of a RequestTimeline; nothing where there were none.
 
         `clock` is that of a client to whom they came at other times.
         """
         if not self.events:
-            return {}
+            return NO_TOKENS
         times = self.summary() if clock is None else clock.summary()
         clock = clock or self.clock
         assert times.first_s is not None
         assert times.last_s is not None
-        return {
-            "first_token_s": times.first_s - arrived_s,
-            "last_token_s": times.last_s - arrived_s,
-            "output_tokens_counted": times.events,
-            "itl_mean_s": times.itl_mean_s,
-            "itl_p99_s": times.itl_p99_s,
-            "itl_max_s": times.itl_max_s,
-            "token_times": clock.token_times(arrived_s),
-        }
+        return TokenFigures(
+            times.first_s - arrived_s,
+            times.last_s - arrived_s,
+            times.events,
+            times.itl_mean_s,
+            times.itl_p99_s,
+            times.itl_max_s,
+            clock.token_times(arrived_s),
+        )
 
     def _classify(self, event: bytes) -> str:
         """token, other, or hide (usage that only we asked for)."""

@@ -20,6 +20,7 @@ __all__ = [
     "FamilySnapshot",
     "Gauge",
     "Histogram",
+    "HistogramSeries",
     "HistogramValue",
     "merge",
     "quantile",
@@ -99,12 +100,12 @@ class Counter(_Numbers):
     def add(self, labels: tuple[str, ...] = (), amount: float = 1) -> None:
         """Add to the series of these label values (in the order of `labels`)."""
         values = self.values
-        if labels in values:
+        try:
             values[labels] += amount
-            return
-        if len(values) >= self.series_max:
-            labels = self._overflow()
-        values[labels] = values.get(labels, 0) + amount
+        except KeyError:
+            if len(values) >= self.series_max:
+                labels = self._overflow()
+            values[labels] = values.get(labels, 0) + amount
 
 
 class Gauge(_Numbers):
@@ -118,6 +119,31 @@ class Gauge(_Numbers):
         if labels not in self.values and len(self.values) >= self.series_max:
             labels = self._overflow()
         self.values[labels] = value
+
+
+class HistogramSeries:
+    """The observations under one set of label values."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        return sum(self.counts)
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """Count `count` observations of `value`."""
+        self.counts[bisect_left(self._bounds, value)] += count
+        self.sum += value * count
+
+    def value(self) -> HistogramValue:
+        """What was observed so far."""
+        return HistogramValue(list(self.counts), self.sum)
 
 
 class Histogram(_Family):
@@ -138,17 +164,20 @@ class Histogram(_Family):
         if list(bounds) != sorted(set(bounds)):
             raise ValueError(f"{name}: bounds must increase")
         self.bounds = bounds
-        self.values: dict[tuple[str, ...], HistogramValue] = {}
+        self.values: dict[tuple[str, ...], HistogramSeries] = {}
 
     def observe(self, value: float, labels: tuple[str, ...] = (), count: int = 1) -> None:
         """Count `count` observations of `value`."""
+        self.series(labels).observe(value, count)
+
+    def series(self, labels: tuple[str, ...] = ()) -> HistogramSeries:
+        """The series of these label values, for whoever observes many times."""
         found = self.values.get(labels)
         if found is None:
             if len(self.values) >= self.series_max:
                 labels = self._overflow()
-            found = self.values.setdefault(labels, HistogramValue([0] * (len(self.bounds) + 1)))
-        found.counts[bisect_left(self.bounds, value)] += count
-        found.sum += value * count
+            found = self.values.setdefault(labels, HistogramSeries(self.bounds))
+        return found
 
     def snapshot(self) -> FamilySnapshot:
         """The values now."""
@@ -158,7 +187,7 @@ class Histogram(_Family):
             help=self.help,
             labels=self.labels,
             bounds=self.bounds,
-            histograms={k: HistogramValue(list(v.counts), v.sum) for k, v in self.values.items()},
+            histograms={labels: series.value() for labels, series in self.values.items()},
         )
 
 

@@ -157,12 +157,13 @@ class LogFollower:
         intents, pop = tail.open, tail.open.pop
         for intent in decoded.intents:
             intents[intent[0]] = intent
-        for rows in (decoded.brief, decoded.detailed):
+        for rows in (decoded.brief, decoded.charged, decoded.detailed):
             for row in rows:
                 pop(row[0], None)
                 for others in older:
                     others.pop(row[0], None)
         self._batch.brief += decoded.brief
+        self._batch.charged += decoded.charged
         self._batch.detailed += decoded.detailed
         for reason, ids in decoded.dropped:
             self.totals.unwritten += len(ids)

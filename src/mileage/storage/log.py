@@ -16,6 +16,7 @@ from mileage.core.errors import LedgerError
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.storage.record import (
+    CHARGED,
     DETAILED,
     FINISH,
     HEADER,
@@ -38,6 +39,7 @@ RETRY_MAX_S: Final = 1.0
 DROPPED_IDS_MAX: Final = 16_384
 """Requests whose unwritten end is remembered, to be told when writing works again."""
 
+_ENDS: Final = (FINISH, DETAILED, CHARGED)
 _PASSING: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EMFILE, errno.ENFILE}
 """Errors that may go away: the writer starts without a segment and tries again."""
 
@@ -189,7 +191,7 @@ class LogWriter:
         self.dropped_total += len(records)
         for record in records:
             kind = HEADER.unpack_from(record)[1] >> 24
-            if kind in (FINISH, DETAILED) and len(self._unwritten) < DROPPED_IDS_MAX:
+            if kind in _ENDS and len(self._unwritten) < DROPPED_IDS_MAX:
                 self._unwritten.append(msgspec.msgpack.decode(record[HEADER.size :])[0])
 
     def _notice(self) -> bytes:

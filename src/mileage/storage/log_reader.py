@@ -18,6 +18,7 @@ from mileage.storage.record import (
     INTENT,
     RECORD_BYTES_MAX,
     BriefRow,
+    ChargedRow,
     DetailedRow,
     IntentRow,
     decode_brief,
@@ -42,6 +43,7 @@ class Decoded(msgspec.Struct):
 
     intents: list[IntentRow]
     brief: list[BriefRow]
+    charged: list[ChargedRow]
     detailed: list[DetailedRow]
     dropped: list[tuple[str, list[int]]]
     damages: list[TraceError]
@@ -76,8 +78,9 @@ class LogDecoder:
         `final`: nothing will follow, so what is incomplete is torn. `skip` False: stop at a bad
         record (`waiting`) instead of skipping it, because its writer may be about to cut it off.
         """
-        out = Decoded(intents=[], brief=[], detailed=[], dropped=[], damages=[])
-        intents, brief, detailed = out.intents.append, out.brief.append, out.detailed.append
+        out = Decoded(intents=[], brief=[], charged=[], detailed=[], dropped=[], damages=[])
+        intents, brief = out.intents.append, out.brief.append
+        charged, detailed = out.charged.append, out.detailed.append
         marker, size, at = self._marker, len(data), 0
         torn_at = -1
         self.waiting = False
@@ -100,7 +103,7 @@ class LogDecoder:
                         elif kind == FINISH:
                             brief(decode_brief(payload))
                         elif kind == CHARGED:
-                            detailed(decode_charged(payload))
+                            charged(decode_charged(payload))
                         elif kind == DETAILED:
                             detailed(decode_detailed(payload))
                         else:

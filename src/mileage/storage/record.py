@@ -21,6 +21,7 @@ from mileage.core.timeline import Outcome, RequestTimeline
 __all__ = [
     "BRIEF_FIELDS",
     "CHARGED",
+    "CHARGED_FIELDS",
     "DETAILED",
     "DROPPED",
     "FINISH",
@@ -30,6 +31,7 @@ __all__ = [
     "INTENT",
     "RECORD_BYTES_MAX",
     "BriefRow",
+    "ChargedRow",
     "DetailedRow",
     "IntentRow",
     "RecordEncoder",
@@ -98,6 +100,7 @@ FINISH_FIELDS: Final = (
 BRIEF_FIELDS: Final = FINISH_FIELDS.index("reasoning_tokens")
 _TOKEN_TIMES: Final = FINISH_FIELDS.index("token_times")
 _CHARGE: Final = FINISH_FIELDS.index("gpu_ns")
+CHARGED_FIELDS: Final = FINISH_FIELDS[:BRIEF_FIELDS] + FINISH_FIELDS[_CHARGE:]
 
 IntentRow: TypeAlias = tuple[int, str, str, Endpoint, bool, int]
 """id, tenant, model, endpoint, stream, arrived_at_utc_ns."""
@@ -121,6 +124,29 @@ BriefRow: TypeAlias = tuple[
     int | None,
     int | None,
 ]
+ChargedRow: TypeAlias = tuple[
+    int,
+    str,
+    str,
+    Endpoint,
+    bool,
+    int,
+    Outcome,
+    int | None,
+    str | None,
+    int,
+    str | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
+]
+"""CHARGED_FIELDS."""
 DetailedRow: TypeAlias = tuple[
     int,
     str,
@@ -156,7 +182,6 @@ DetailedRow: TypeAlias = tuple[
 
 _NO_DETAIL: Final = (None, None, None, None, None, (), None, None, None)
 _NO_CHARGE: Final = (None,) * (len(FINISH_FIELDS) - _CHARGE)
-_NO_BLOB: Final = tuple(None if value == () else value for value in _NO_DETAIL)
 _OLDER_LENGTHS: Final = (FINISH_FIELDS.index("gpu_ns"), FINISH_FIELDS.index("merged_into"))
 """Fields that detailed records had before they had all that they have now."""
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -166,9 +191,7 @@ encode_token_times: Final = _encode
 decode_intent: Final = msgspec.msgpack.Decoder(IntentRow).decode
 decode_brief: Final = msgspec.msgpack.Decoder(BriefRow).decode
 _decode_detailed: Final = msgspec.msgpack.Decoder(DetailedRow).decode
-_decode_charged: Final = msgspec.msgpack.Decoder(
-    tuple[(*get_args(BriefRow), *get_args(DetailedRow)[_CHARGE:])]  # type: ignore[misc]
-).decode
+decode_charged: Final = msgspec.msgpack.Decoder(ChargedRow).decode
 _decode_older: Final = [
     msgspec.msgpack.Decoder(tuple[get_args(DetailedRow)[:length]]).decode  # type: ignore[misc]
     for length in _OLDER_LENGTHS
@@ -191,12 +214,6 @@ def decode_detailed(payload: bytes) -> DetailedRow:
                 continue
             return (*row, *(None,) * (len(FINISH_FIELDS) - len(row)))
         raise
-
-
-def decode_charged(payload: bytes) -> DetailedRow:
-    """An end without details, as the row of one with details; raises msgspec.DecodeError."""
-    row: tuple[Any, ...] = _decode_charged(payload)
-    return (*row[:BRIEF_FIELDS], *_NO_BLOB, *row[BRIEF_FIELDS:])
 
 
 _INTENT_WORD: Final = INTENT << 24

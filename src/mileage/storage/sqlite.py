@@ -16,8 +16,10 @@ from mileage.core.errors import LedgerError
 from mileage.storage.migrations import migrate
 from mileage.storage.record import (
     BRIEF_FIELDS,
+    CHARGED_FIELDS,
     FINISH_FIELDS,
     BriefRow,
+    ChargedRow,
     DetailedRow,
 )
 
@@ -43,6 +45,8 @@ def _insert(fields: Sequence[str]) -> str:
 
 
 _INSERT_BRIEF: Final = _insert(FINISH_FIELDS[:BRIEF_FIELDS])
+# Fewer values to bind than all of them: this is what most requests without a stream are.
+_INSERT_CHARGED: Final = _insert(CHARGED_FIELDS)
 _INSERT_DETAILED: Final = _insert(FINISH_FIELDS)
 _DELETE: Final = (
     "DELETE FROM requests WHERE id IN "
@@ -56,9 +60,10 @@ class RowBatch(msgspec.Struct):
     brief: list[BriefRow] = []
     detailed: list[DetailedRow] = []
     lost: list[BriefRow] = []
+    charged: list[ChargedRow] = []
 
     def __len__(self) -> int:
-        return len(self.brief) + len(self.detailed) + len(self.lost)
+        return len(self.brief) + len(self.charged) + len(self.detailed) + len(self.lost)
 
 
 class InsertCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,13 +167,16 @@ class SqliteStore:
             inserted = lost = conflicting = 0
             if batch.brief:
                 inserted += connection.executemany(_INSERT_BRIEF, batch.brief).rowcount
+            if batch.charged:
+                inserted += connection.executemany(_INSERT_CHARGED, batch.charged).rowcount
             if batch.detailed:
                 inserted += connection.executemany(_INSERT_DETAILED, batch.detailed).rowcount
             if batch.lost:
                 lost = connection.executemany(_INSERT_BRIEF, batch.lost).rowcount
-            repeated = len(batch.brief) + len(batch.detailed) - inserted
+            repeated = len(batch) - len(batch.lost) - inserted
             if repeated:
-                conflicting = self._conflicting([*batch.brief, *batch.detailed])
+                charged = map(_full_of_charged, batch.charged)
+                conflicting = self._conflicting([*batch.brief, *charged, *batch.detailed])
         return InsertCounts(
             inserted=inserted,
             lost=lost,
@@ -209,11 +217,16 @@ def _full(row: Row) -> Row:
     return row + (None,) * (len(FINISH_FIELDS) - len(row))
 
 
+def _full_of_charged(row: ChargedRow) -> Row:
+    unknown = (None,) * (len(FINISH_FIELDS) - len(row))
+    return row[:BRIEF_FIELDS] + unknown + row[BRIEF_FIELDS:]
+
+
 def _storable(batch: RowBatch) -> tuple[RowBatch, int]:
     """The batch without numbers that SQLite cannot hold, and how many rows that left out."""
     refused = 0
     kept: list[list[Any]] = []
-    for rows in (batch.brief, batch.detailed, batch.lost):
+    for rows in (batch.brief, batch.detailed, batch.lost, batch.charged):
         clean = [tuple(_storable_value(value) for value in row) for row in rows]
         kept.append([row for row in clean if not any(row[i] is None for i in _REQUIRED)])
         refused += len(clean) - len(kept[-1])

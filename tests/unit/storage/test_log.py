@@ -210,7 +210,7 @@ def test_ends_that_could_not_be_written_are_told_when_writing_works_again(
     assert ids == [request_id(1), request_id(2)]
     assert "too large" in reason
     with file_size_limit(writer.path.stat().st_size):
-        assert not writer.finish(timeline(4))
+        assert not writer.finish(timeline(4, gpu_ns=5))
     clock.now_s += 5
     assert writer.intent(request(5), BASE_UTC_NS)
     assert [ids for _, ids in content(writer.path).dropped] == [ids, [request_id(4)]]

@@ -95,6 +95,15 @@ def test_a_brief_end_and_a_detailed_one_of_the_same_request_are_compared(
     assert counts == InsertCounts(conflicting=1)
 
 
+def test_an_end_with_a_charge_comes_back_and_is_compared(store: SqliteStore) -> None:
+    row = (*brief(1), 123, 45)
+    assert store.insert(RowBatch(charged=[row])) == InsertCounts(inserted=1)
+    (end,) = stored(store)
+    assert (end.gpu_ns, end.cost_nano_usd, end.itl_mean_s, end.token_times) == (123, 45, None, ())
+    assert store.insert(RowBatch(charged=[row])) == InsertCounts(repeated=1)
+    assert store.insert(RowBatch(charged=[(*brief(1), 123, 46)])) == InsertCounts(conflicting=1)
+
+
 def test_numbers_that_a_database_cannot_hold_do_not_block_the_others(store: SqliteStore) -> None:
     rows = [
         brief(1),

@@ -1,0 +1,1 @@
+"""Eviction: which block of a prefix cache goes when its room is needed."""

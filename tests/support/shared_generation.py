@@ -326,7 +326,7 @@ class World:
             request,
             headers=b"",
             credentials=b"",
-            answer_head=b"",
+            answer_head=b"x-request-id: req-%x\r\n" % request.id,
             arrived_at_utc_ns=0,
             trace_id=None,
         )

@@ -136,13 +136,14 @@ class App:
             batch_items=keys.batch_items,
         )
         body.prefix = _NOTHING  # a view of the body keeps all of it
+        id_line = b"x-request-id: req-%x\r\n" % request_id
         call = Call(
             http,
             body,
             request,
-            headers=head.forwarded(request_id),
+            headers=head.forwarded(id_line),
             credentials=credentials,
-            answer_head=cors,
+            answer_head=cors + id_line,
             arrived_at_utc_ns=arrived_at_utc_ns,
             trace_id=head.trace_id(),
         )

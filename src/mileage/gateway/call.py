@@ -16,7 +16,7 @@ class Call:
     """`headers` are header lines for any engine; `credentials` those with the client's own key.
 
     The credentials go only to an engine for which no key of ours is configured. `answer_head` are
-    header lines that every answer to the client begins with.
+    header lines that every answer to the client begins with, the request's id among them.
     """
 
     __slots__ = (
@@ -62,7 +62,3 @@ class Call:
         if not target.own_authorization:
             headers += self.credentials
         return target.request(request.endpoint, headers, body)
-
-    def first_lines(self) -> bytes:
-        """Header lines that every answer to the client begins with, the request's id among them."""
-        return b"%bx-request-id: req-%x\r\n" % (self.answer_head, self.request.id)

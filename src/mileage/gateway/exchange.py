@@ -166,7 +166,7 @@ class Exchange:
     def _first_lines(self) -> bytes:
         """What every answer's head begins with: the request's id, how its tenant's rates stand."""
         rates = self._driver.controller.intake.rates(self.request.tenant, time.monotonic())
-        return self.call.first_lines() + rate_lines(rates)
+        return self.call.answer_head + rate_lines(rates)
 
     def abort(self, recorded: bool = True) -> None:
         """Cut the connection: the answer cannot be completed, and cannot say so."""

@@ -53,10 +53,9 @@ class GovernorMetrics(Families):
             ("replica",),
         )
 
-    def finished(self, timeline: RequestTimeline) -> None:
-        """Count a request that has ended, if it was refused."""
-        if timeline.outcome == "rejected":
-            self.rejected.add((timeline.tenant, timeline.reason or "unknown"))
+    def refused(self, timeline: RequestTimeline) -> None:
+        """Count a request that has ended with the outcome `rejected`."""
+        self.rejected.add((timeline.tenant, timeline.reason or "unknown"))
 
     def take(
         self,

@@ -43,7 +43,9 @@ class KeyRing:
         """The tenant of a request's `Authorization: Bearer` or `x-api-key`; None: not known."""
         if not self._tenants:
             return DEFAULT_TENANT
-        if authorization is not None and authorization[:7].lower() == _BEARER:
+        if authorization is not None and (
+            authorization.startswith(b"Bearer ") or authorization[:7].lower() == _BEARER
+        ):
             key = authorization[7:].strip()
         elif api_key is not None:
             key = api_key

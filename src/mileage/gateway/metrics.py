@@ -66,5 +66,7 @@ class GatewayMetrics(Families):
             self.responded(timeline.status)
         self.usage.finished(timeline, model)
         self.latency.finished(timeline, model)
-        self.targets.finished(timeline, model)
-        self.governor.finished(timeline)
+        if timeline.stream:
+            self.targets.finished(timeline, model)
+        if timeline.outcome == "rejected":
+            self.governor.refused(timeline)

@@ -79,11 +79,10 @@ class RequestHead:
             raise Refusal(400, message, param="x-mileage-priority")
         return priority
 
-    def forwarded(self, request_id: int) -> bytes:
-        """Header lines for an engine, the request's id among them."""
-        if b"x-request-id" in self._lines:
-            return self._lines
-        return b"%bx-request-id: req-%x\r\n" % (self._lines, request_id)
+    def forwarded(self, id_line: bytes) -> bytes:
+        """Header lines for an engine; with `id_line` where the client gave the request no id."""
+        lines = self._lines
+        return lines if lines and b"x-request-id" in lines else lines + id_line
 
     def variant(self, priority: Priority | None, credentials: bytes) -> bytes:
         """What of the headers two requests must have in common to share an answer."""

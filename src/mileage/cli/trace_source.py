@@ -9,18 +9,35 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from mileage.cli.trace_lines import Progress, file_lines, stream_lines
-from mileage.core.errors import ConfigError
+from msgspec.structs import replace
+
+from mileage.cli.trace_catalogue import fetched_path
+from mileage.cli.trace_lines import Progress, binary_head, file_lines, stream_lines
+from mileage.cli.trace_records import (
+    journal_handlings,
+    ledger_timelines,
+    servegen_clients,
+    servegen_files,
+)
+from mileage.core.errors import ConfigError, TraceError
+from mileage.storage.sqlite import DATABASE_NAME
+from mileage.workload.ordering import Row, in_order
 from mileage.workload.read_options import ReadOptions, ReadTally
+from mileage.workload.readers.events import event_rows
+from mileage.workload.readers.servegen import servegen_requests
+from mileage.workload.readers.timelines import timeline_rows
 from mileage.workload.source import read_trace
 from mileage.workload.synthetic.config import SyntheticConfig
 from mileage.workload.synthetic.generator import generate
 from mileage.workload.synthetic.spelling import parse_synthetic, synthetic_config
 from mileage.workload.trace_request import TraceRequest
+from mileage.workload.transforms import TraceView, view
 
 __all__ = ["OpenTrace", "open_trace", "synthetic_of"]
 
 _SYNTHETIC: Final = "synthetic:"
+_SQLITE: Final = b"SQLite format 3\0"
+_JOURNAL: Final = b"MILEAGEJ"
 
 
 class OpenTrace:
@@ -54,30 +71,81 @@ class OpenTrace:
 
 
 def open_trace(
-    spec: str, *, options: ReadOptions | None = None, progress: Progress | None = None
+    spec: str,
+    *,
+    options: ReadOptions | None = None,
+    part: TraceView | None = None,
+    progress: Progress | None = None,
 ) -> OpenTrace:
-    """The trace that `spec` names: a file, `-` for standard input, or `synthetic:...`.
+    """The trace that `spec` names, or the part of it that `part` asks for.
 
-    `synthetic:` is followed by `key=value,...` (see parse_synthetic) or the path of a TOML file
-    with the keys of SyntheticConfig. Raises ConfigError for a spec that names nothing, TraceError
-    for what cannot be read, here or while it is read.
+    `spec` is a file in a format of read_trace; a ledger (its directory or database); a journal (its
+    directory or a segment); a directory of ServeGen's client files; `-`, standard input; the name
+    of a data set that was fetched; or `synthetic:` with `key=value,...` (see parse_synthetic) or
+    the path of a TOML file with the keys of SyntheticConfig.
+
+    Raises ConfigError for a spec that names nothing, TraceError and LedgerError for what cannot be
+    read, here or while it is read.
     """
-    options = options or ReadOptions()
+    options, part = options or ReadOptions(), part or TraceView()
     tally = ReadTally()
     if spec.startswith(_SYNTHETIC):
         tally.format = "synthetic"
-        config = synthetic_of(spec)
-        return OpenTrace(spec, generate(config), tally)
+        return OpenTrace(spec, view(generate(synthetic_of(spec)), part), tally)
     if spec == "-":
         lines = stream_lines(sys.stdin.buffer, "stdin")
-        return OpenTrace(
-            "stdin", read_trace(lines, path="stdin", options=options, tally=tally), tally
-        )
+        requests = read_trace(lines, path="stdin", options=options, tally=tally)
+        return OpenTrace("stdin", view(requests, part), tally)
     path = Path(spec)
     if not path.exists():
-        raise ConfigError("trace", spec, "a file, a directory, `-`, or synthetic:rate=...")
-    lines = file_lines(path, progress)
-    return OpenTrace(spec, read_trace(lines, path=spec, options=options, tally=tally), tally)
+        path = fetched_path(spec) or path
+    if not path.exists():
+        expected = "a file, a directory, `-`, synthetic:rate=..., or a data set by its name"
+        raise ConfigError("trace", spec, expected)
+    if path.is_dir() and (clients := servegen_files(path)):
+        tally.format = "servegen"
+        made = servegen_requests(
+            servegen_clients(clients),
+            seed=options.seed,
+            start_s=part.start_s,
+            duration_s=part.duration_s,
+        )
+        return OpenTrace(spec, view(made, replace(part, start_s=0.0)), tally)
+    return OpenTrace(spec, view(_recorded(path, options, tally, progress), part), tally)
+
+
+def _recorded(
+    path: Path, options: ReadOptions, tally: ReadTally, progress: Progress | None
+) -> Iterator[TraceRequest]:
+    """Requests of a file, a ledger or a journal."""
+    name = str(path)
+    if path.is_dir():
+        ledger: Path | None = path if (path / DATABASE_NAME).exists() else None
+        journal = ledger is None
+    else:
+        head = binary_head(path, len(_SQLITE))
+        ledger = path.parent if head == _SQLITE else None
+        if ledger is not None and path.name != DATABASE_NAME:
+            raise TraceError(name, 0, f"is a database: expected a ledger, {DATABASE_NAME}")
+        journal = head.startswith(_JOURNAL)
+    rows: Iterator[Row]
+    if ledger is not None:
+        tally.format = "ledger"
+        rows = timeline_rows(ledger_timelines(ledger), options, tally)
+    elif journal:
+        tally.format = "journal"
+        rows = event_rows(journal_handlings(path, progress), options, tally)
+    else:
+        return read_trace(file_lines(path, progress), path=name, options=options, tally=tally)
+    return _in_order(rows, name, options, tally)
+
+
+def _in_order(
+    rows: Iterator[Row], name: str, options: ReadOptions, tally: ReadTally
+) -> Iterator[TraceRequest]:
+    yield from in_order(rows, name, tally, places=options.reorder_places, from_first=True)
+    if not tally.records:
+        raise TraceError(name, 0, f"has no request: expected a {tally.format} with some")
 
 
 def synthetic_of(spec: str) -> SyntheticConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import quote
@@ -38,6 +39,7 @@ _NUMBERS: Final = (
     "cost_nano_usd",
 )
 _PROBLEMS_MAX: Final = 20
+_FETCH_ROWS: Final = 1000
 _WORKER_MASK: Final = 63
 """Bits of a request's id that are the number of its worker."""
 
@@ -124,6 +126,20 @@ class LedgerReader:
         with ledger_errors(self.path):
             rows = self._connection.execute(sql, [*parameters, count]).fetchall()
         return [self._timeline(row) for row in rows]
+
+    def by_arrival(self, where: RequestFilter | None = None) -> Iterator[RequestTimeline]:
+        """The requests in the order of arrival, read piece by piece."""
+        clause, parameters = (where or RequestFilter()).sql()
+        sql = f"SELECT {_FIELDS} FROM requests{clause} ORDER BY arrived_at_utc_ns, id"  # noqa: S608
+        with ledger_errors(self.path):
+            cursor = self._connection.execute(sql, parameters)
+        while True:
+            with ledger_errors(self.path):
+                rows = cursor.fetchmany(_FETCH_ROWS)
+            if not rows:
+                return
+            for row in rows:
+                yield self._timeline(row)
 
     def counts(self, where: RequestFilter | None = None) -> list[OutcomeCount]:
         """Requests and tokens by tenant and outcome, ordered by both."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Final
 
 __all__ = ["CONTENT", "CONVERSATION", "PARTIAL", "PREFIX", "prompt_blocks"]
 
-PREFIX, CONVERSATION, CONTENT, PARTIAL = range(4)
+PREFIX: Final = 0
+CONVERSATION: Final = 1
+CONTENT: Final = 2
+PARTIAL: Final = 3
 """What owns a block: a shared prefix, a conversation, a content; or it is the last, partial block
 of one prompt, which nothing else has."""
 

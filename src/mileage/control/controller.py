@@ -79,7 +79,7 @@ class Controller:
         self._replicas = Replicas(replicas, config, lacks)
         self._routes = self._replicas.routes
         self._dispatcher = Dispatcher(config, self._replicas, random)
-        self._flights = self._dispatcher.flights
+        self._flights, self._told = self._dispatcher.flights, self._dispatcher.told
         self._in_flight_max = in_flight_max
         self.version = 1
         self.failure: str | None = None
@@ -111,7 +111,7 @@ class Controller:
 
     def handle(self, event: Event, now_s: float) -> Sequence[Action]:
         """What to do about the event, in this order; mostly nothing."""
-        told = self._dispatcher.told
+        told = self._told
         if told:
             told.clear()
         try:
@@ -226,9 +226,7 @@ class Controller:
             dispatcher.ended(flight, replica, cost, now_s)
         else:
             prompt_tokens = flight.prompt_tokens
-            replica.finished(
-                flight.work, round(prompt_tokens), output_tokens, flight.started_s, now_s
-            )
+            replica.finished(flight.work, prompt_tokens, output_tokens, flight.started_s, now_s)
             flight.route.answered(output_tokens)
             if request.batch_key is None:
                 cost = flight.pool.cost_of(prompt_tokens, output_tokens)
@@ -314,7 +312,7 @@ class Controller:
         else:
             retry_after_s = None if takers is None else takers.retry_after_s(now_s)
             refusal = Reject(request_id, "upstream_failed", retry_after_s)
-        self._dispatcher.told.append(refusal)
+        self._told.append(refusal)
         return (refusal, *self._dispatcher.go_on(now_s))
 
     # --- everything else ----------------------------------------------------------------------
@@ -355,7 +353,7 @@ class Controller:
         Raises what a request raises that cannot even be routed; its host has to answer it.
         """
         self.failure = f"{type(error).__name__}: {error}"
-        actions = [*self._dispatcher.told]
+        actions = [*self._told]
         actions += self._dispatcher.open_up(now_s)
         if isinstance(event, Arrived) and event.request.id not in self._flights:
             actions += self._arrived(event.request, now_s)

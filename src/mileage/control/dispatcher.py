@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from mileage.control.config import ControlConfig
-from mileage.control.flight import Flight
+from mileage.control.flight import Flight, make_flight
 from mileage.control.governor import Governor
 from mileage.control.gpu_meter import weight_of
 from mileage.control.intake import Intake
@@ -17,9 +17,7 @@ from mileage.core.actions import Action, Dispatch, Hold, Join, Reject, WakeAt
 from mileage.core.events import Finished
 from mileage.core.request import Request
 from mileage.policy.batching import BatchWindow
-from mileage.policy.load import work_of
 from mileage.policy.merging import MergeIndex
-from mileage.policy.modality import normalised_load_tokens
 from mileage.policy.routing import Router
 
 __all__ = ["Dispatcher"]
@@ -72,7 +70,8 @@ class Dispatcher:
         self, request: Request, route: Route, takers: Takers, now_s: float
     ) -> Sequence[Action]:
         """Take on a request that `takers` can serve: send, join, hold or refuse it."""
-        flight = self._flight(request, route, takers)
+        pool = takers.pool or self.governor.pool(takers)
+        flight = make_flight(request, route, takers, pool, self.config)
         if self.intake.limits:
             refusal = self._refusal(flight, now_s)
             if refusal is not None:
@@ -112,38 +111,6 @@ class Dispatcher:
         if refusal is not None:
             self.governor.refused(refusal, tenant, now_s)
         return refusal
-
-    def _flight(self, request: Request, route: Route, takers: Takers) -> Flight:
-        config, arrived_s = self.config, request.arrived_s
-        governor, target_s = config.governor, config.slo.of(request.model).ttft_s
-        deadline_s = expires_s = arrived_s + governor.queue_wait_max_s
-        if target_s is not None:
-            deadline_s = arrived_s + target_s
-            if governor.reject_late:
-                expires_s = deadline_s
-        pool = takers.pool
-        if pool is None:
-            pool = self.governor.pool(takers)
-        prompt_tokens: float = request.prompt_tokens_estimate
-        if request.image_patches or request.audio_frames:
-            prompt_tokens = normalised_load_tokens(request)
-        output_tokens, bound = route.output_tokens, request.output_tokens_max
-        if request.endpoint == "embeddings":
-            output_tokens = 0.0
-        elif bound is not None and bound < output_tokens:
-            output_tokens = bound
-        return Flight(
-            request,
-            route,
-            takers,
-            pool,
-            work_of(prompt_tokens, output_tokens),
-            pool.cost_of(prompt_tokens, output_tokens),
-            prompt_tokens,
-            target_s,
-            deadline_s,
-            expires_s,
-        )
 
     def _collect(self, flight: Flight, now_s: float) -> Sequence[Action]:
         """Send a request that others may go with, or hold it for them, or let it go with them."""
@@ -231,7 +198,10 @@ class Dispatcher:
 
     def send(self, flight: Flight, replica: Replica, now_s: float) -> Dispatch:
         """Send the request to the replica."""
-        flight.ticket = self.replicas.admit(replica)
+        breaker = replica.breaker
+        flight.ticket = (
+            breaker.ticket if breaker.state == "closed" else self.replicas.probe(replica)
+        )
         flight.replica, flight.started_s = replica, now_s
         flight.tried |= replica.bit
         flight.attempts += 1

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mileage.control.config import ControlConfig
 from mileage.core.request import Request
+from mileage.policy.load import work_of
+from mileage.policy.modality import normalised_load_tokens
 
 if TYPE_CHECKING:
     from mileage.control.fair_queue import FairQueue, Flow
     from mileage.control.pool import Pool
     from mileage.control.replicas import Replica, Route, Takers
 
-__all__ = ["Flight"]
+__all__ = ["Flight", "make_flight"]
 
 
 class Flight(msgspec.Struct, eq=False):
@@ -96,3 +99,36 @@ class Flight(msgspec.Struct, eq=False):
         else:
             self.cost += cost
         self.work += work
+
+
+def make_flight(
+    request: Request, route: Route, takers: Takers, pool: Pool, config: ControlConfig
+) -> Flight:
+    """A request that has just come: what it is expected to take, and by when it should run."""
+    arrived_s, governor, slo = request.arrived_s, config.governor, config.slo
+    target_s = (slo.of(request.model) if slo.models else slo).ttft_s
+    deadline_s = expires_s = arrived_s + governor.queue_wait_max_s
+    if target_s is not None:
+        deadline_s = arrived_s + target_s
+        if governor.reject_late:
+            expires_s = deadline_s
+    prompt_tokens: float = request.prompt_tokens_estimate
+    if request.image_patches or request.audio_frames:
+        prompt_tokens = normalised_load_tokens(request)
+    output_tokens, bound = route.output_tokens, request.output_tokens_max
+    if request.endpoint == "embeddings":
+        output_tokens = 0.0
+    elif bound is not None and bound < output_tokens:
+        output_tokens = bound
+    return Flight(
+        request,
+        route,
+        takers,
+        pool,
+        work_of(prompt_tokens, output_tokens),
+        pool.cost_of(prompt_tokens, output_tokens),
+        prompt_tokens,
+        target_s,
+        deadline_s,
+        expires_s,
+    )

@@ -111,7 +111,7 @@ class Governor:
                     f"its first token would come in {first_s:.2f} s; the target is {target_s:g} s"
                 )
                 # No forecast becomes better before the next request has ended.
-                retry_s = max(_RETRY_MIN_S, late_s + self._turn_s(pool, takers))
+                retry_s = max(_RETRY_MIN_S, late_s + _pace(pool, takers)[1])
                 return Reject(flight.request.id, "deadline", retry_s, detail)
         if self.held >= config.queue_max:
             return self.full(flight)
@@ -199,17 +199,8 @@ class Governor:
         """Seconds that the request would be held: those before it, and the next one to end."""
         queue = pool.queues.get(takers)
         before = queue.work_before(flight.flow, flight.cost) if queue is not None else 0.0
-        rate = sum(_rate(replica) for replica in takers.closed.loads)
-        return pool.forecast.wait_s(before, rate) + self._turn_s(pool, takers)
-
-    def _turn_s(self, pool: Pool, takers: Takers) -> float:
-        """Seconds between two requests that end: until the first one can be sent."""
-        loads = takers.closed.loads
-        in_flight = sum(replica.in_flight for replica in loads)
-        if not in_flight:
-            return 0.0
-        ending = sum(replica.throttle.cost for replica in loads) / in_flight
-        return pool.forecast.wait_s(ending, sum(_rate(replica) for replica in loads))
+        rate, turn_s = _pace(pool, takers)
+        return pool.forecast.wait_s(before, rate) + turn_s
 
     def _service_s(self, flight: Flight, replica: Replica) -> float:
         """Seconds from its dispatch to its first token, on the safe side; 0 while not known."""
@@ -266,7 +257,7 @@ class Governor:
         """The refusal of a request that has waited too long."""
         waited_s = now_s - flight.request.arrived_s
         detail = f"it has waited {waited_s:.2f} s and cannot be served in time any more"
-        retry_s = late_s + self._turn_s(flight.pool, flight.takers)
+        retry_s = late_s + _pace(flight.pool, flight.takers)[1]
         retry_s = max(_RETRY_MIN_S, retry_s)
         return Reject(flight.request.id, "deadline", retry_s, detail)
 
@@ -381,7 +372,15 @@ class Governor:
         flight.charged = False
 
 
-def _rate(replica: Replica) -> float:
-    """Work that the replica does per second when it is full."""
-    speed = replica.throttle.speed.value
-    return replica.work_per_s if speed is None else speed * replica.throttle.own_limit
+def _pace(pool: Pool, takers: Takers) -> tuple[float, float]:
+    """Work that the replicas do per second when they are full, and the seconds between two requests
+    that end: until the first one of those that are held can be sent."""
+    rate = cost = 0.0
+    in_flight = 0
+    for replica in takers.closed.loads:
+        throttle = replica.throttle
+        speed = throttle.speed.value
+        rate += replica.work_per_s if speed is None else speed * throttle.own_limit
+        cost += throttle.cost
+        in_flight += throttle.in_flight
+    return rate, pool.forecast.wait_s(cost / in_flight, rate) if in_flight else 0.0

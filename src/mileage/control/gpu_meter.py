@@ -43,8 +43,8 @@ class GpuMeter:
         self._undivided = 0
         """Of the time so far, in the same unit: less than one step of the clock is worth."""
         self._owed = _ONE_NS // 2
-        """Of the shares so far: less than a nanosecond, which the next one is given. A half at first:
-        so their sum is rounded to the nearest."""
+        """Of the shares so far: less than a nanosecond, which the next one is given. It begins with
+        a half, so that their sum is rounded to the nearest."""
 
     def start(self, weight: int, now_s: float) -> int:
         """Requests of so much weight, at least 1, begin; returns the mark that `end` wants back."""

@@ -192,7 +192,7 @@ class Intake:
             self._unlearned -= 1
             if self._unlearned <= 0:
                 learn, self._unlearned = True, _LEARN_EVERY
-        if self._priced or learn or prompt is None or output is None:
+        if prompt is None or output is None or prompt < 0 or output < 0 or learn or self._priced:
             whole = self._estimator.actual(
                 flight.request,
                 gpu_ns=flight.gpu_ns,
@@ -202,7 +202,7 @@ class Intake:
                 learn=learn,
             )
         else:
-            whole = Spend(max(0, prompt) + max(0, output), flight.gpu_ns, None)
+            whole = Spend(prompt + output, flight.gpu_ns, None)
         if len(members) == 1:
             self._tell(members[0], whole)
             return

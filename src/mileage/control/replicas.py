@@ -292,12 +292,9 @@ class Replicas:
             (r.breaker.retry_at_s for r in self if r.down_reason is None), default=math.inf
         )
 
-    def admit(self, replica: Replica) -> int:
-        """The breaker's ticket for one attempt; a half-open replica is then taken by this probe."""
-        breaker = replica.breaker
-        if breaker.state == "closed":
-            return breaker.ticket
-        ticket = breaker.admit()
+    def probe(self, replica: Replica) -> int:
+        """The ticket for the one attempt that a half-open breaker admits: the replica is taken."""
+        ticket = replica.breaker.admit()
         self.refresh(replica)
         return ticket
 

@@ -169,7 +169,7 @@ class StepTimeFit:
             self._remember(sample)
 
     def _top(self, features: Features) -> float:
-        return max(plane.predict(features) for plane in self._planes)
+        return max([plane.predict(features) for plane in self._planes])
 
     def _plane_for(self, sample: _Sample, margin_s: float) -> Plane:
         if len(self._planes) == 1:
@@ -247,9 +247,13 @@ class StepTimeFit:
 
 
 def _possible(running: float, kv_tokens: float, prefill_tokens: float, step_s: float) -> bool:
-    loads = (running, kv_tokens, prefill_tokens)
     shortest_s, longest_s = _STEP_S_RANGE
-    return all(0.0 <= load <= _LOAD_MAX for load in loads) and shortest_s <= step_s <= longest_s
+    return (
+        0.0 <= running <= _LOAD_MAX
+        and 0.0 <= kv_tokens <= _LOAD_MAX
+        and 0.0 <= prefill_tokens <= _LOAD_MAX
+        and shortest_s <= step_s <= longest_s
+    )
 
 
 def _halves(samples: Sequence[_Sample], axis: int) -> tuple[list[_Sample], list[_Sample]] | None:
@@ -268,6 +272,6 @@ def _error(predict: Callable[[Features], float], sample: _Sample) -> float:
 
 def _squared_error(planes: Sequence[Plane], samples: Sequence[_Sample]) -> float:
     def top(features: Features) -> float:
-        return max(plane.predict(features) for plane in planes)
+        return max([plane.predict(features) for plane in planes])
 
     return sum(_error(top, sample) ** 2 for sample in samples)

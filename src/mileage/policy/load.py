@@ -14,6 +14,7 @@ PREFILL_COST_BUSY = 0.2
 _PREFILL_COST_ALONE = 0.02
 _WINDOW_REQUESTS = 16
 _WINDOW_S = 1.0
+_BUSY_MIN_S = 1e-6
 _SILENCE_S = 30.0
 _VIEWS_APART_S = 0.25
 _KV_HOT_RATIO = 0.95
@@ -40,12 +41,13 @@ class ReplicaLoad:
 
     __slots__ = (
         "_area",
-        "_busy_s",
+        "_began_s",
         "_changed_s",
         "_done",
         "_done_work",
         "_expected",
         "_finished",
+        "_idle_s",
         "_others",
         "_presence_s",
         "_queueing",
@@ -83,7 +85,8 @@ class ReplicaLoad:
     def _clear_window(self) -> None:
         self._finished = 0
         self._done = self._done_work = self._expected = 0.0
-        self._presence_s = self._area = self._busy_s = 0.0
+        self._presence_s = self._area = self._idle_s = 0.0
+        self._began_s = self._changed_s
 
     def join(self, rates: FleetRates) -> None:
         """Be a member of another fleet; nothing that was learned in the old one need hold."""
@@ -111,32 +114,25 @@ class ReplicaLoad:
 
     def started(self, work_tokens: float, now_s: float) -> None:
         """One of our requests was sent."""
-        in_flight = self.in_flight
-        if in_flight:
-            self._pass(in_flight, now_s)
-        else:
-            self._changed_s = now_s
-        self.in_flight = in_flight + 1
+        if not self.in_flight:
+            self._idle_s += now_s - self._changed_s
+        self.in_flight += 1
         self.work += work_tokens
-
-    def _pass(self, in_flight: int, now_s: float) -> None:
-        """Account for the time since the number in flight last changed."""
-        passed_s = now_s - self._changed_s
+        self._area -= now_s - self._began_s
         self._changed_s = now_s
-        self._area += in_flight * passed_s
-        self._busy_s += passed_s
 
     def ended(self, work_tokens: float, now_s: float) -> None:
         """One of our requests is no longer there; it teaches nothing."""
-        self._pass(self.in_flight, now_s)
         self.in_flight -= 1
         # Exactly 0 when idle, whatever floating-point sums have left over.
         self.work = self.work - work_tokens if self.in_flight else 0.0
+        self._area += now_s - self._began_s
+        self._changed_s = now_s
 
     def finished(
         self,
         work_tokens: float,
-        prompt_tokens: int,
+        prompt_tokens: float,
         output_tokens: int,
         started_s: float,
         now_s: float,
@@ -159,8 +155,12 @@ class ReplicaLoad:
         product is far less noisy than tokens finished per second, where one long answer counts in
         the moment that it ends.
         """
-        if self._presence_s > 0 and self._busy_s > 0:
-            in_flight = self._area / self._busy_s + self._others
+        passed_s = now_s - self._began_s
+        busy_s = passed_s - self._idle_s
+        if self._presence_s > 0 and busy_s > _BUSY_MIN_S:
+            # Each is in flight for the time since the window began, less that before its start.
+            area = self._area + self.in_flight * passed_s
+            in_flight = area / busy_s + self._others
             speed = self._done / self._presence_s
             self._rates.worked(self._expected / self._done, self._done_work / self._done)
             self._rate.sample(in_flight, speed, queueing=self._queueing)

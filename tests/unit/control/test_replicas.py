@@ -115,10 +115,10 @@ def test_breakers_sort_replicas_into_closed_and_half_open() -> None:
     assert [replica.name for replica in route.half_open] == ["a"]
     assert replicas.half_open_due_s == 3.25
     assert route.retry_after_s(3.0) is None  # a takes one
-    replicas.admit(named(replicas, "a"))
+    replicas.probe(named(replicas, "a"))
     assert (route.half_open, route.retry_after_s(3.0)) == ((), 0.25)
     replicas.tick(3.25)
-    replicas.admit(named(replicas, "b"))
+    replicas.probe(named(replicas, "b"))
     assert replicas.half_open_due_s == math.inf
     assert route.retry_after_s(3.25) is None  # nobody knows when the probes will settle
 

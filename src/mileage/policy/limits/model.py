@@ -107,9 +107,9 @@ class ModelLimit:
         if now_s < self._due_s:
             reason = f"held: {config.period_s:g} s between changes"
             return LimitDecision(limit, reason, self._prefill_tokens_max)
-        stalls = self._latency.stalls(self._changed_s)
         # Those met under the limit and the bound of now; until there are enough, the former stand.
-        proven = self._bounded and len(stalls) >= _STALLS_MIN
+        stalls = self._latency.stalls(self._changed_s) if self._bounded else []
+        proven = len(stalls) >= _STALLS_MIN
         if proven:
             self._stalls, self._stalls_s = stalls, now_s
         elif limit == 1 and now_s - self._stalls_s > _ALONE_MAX_S:
@@ -126,7 +126,8 @@ class ModelLimit:
         self._bound_prefill(signals, cap_s)
         if self._limit == 1 < limit and not proven:
             # From here on none is in company: what it cost is known from before.
-            self._stalls, self._stalls_s = stalls or self._stalls, now_s
+            self._stalls = self._latency.stalls(self._changed_s) or self._stalls
+            self._stalls_s = now_s
         if self._limit != limit:
             self._due_s = now_s + config.period_s
             self._changed_s = now_s

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import Final
 
-__all__ = ["FAILED", "OK", "REJECTED", "Outcomes"]
+__all__ = ["CANCELLED", "FAILED", "OK", "REJECTED", "Outcomes"]
 
 OK: Final = 0
 REJECTED: Final = 1
 FAILED: Final = 2
+CANCELLED: Final = 3
+"""Its client left before the answer was complete."""
 
 
 class Outcomes:
@@ -25,6 +28,7 @@ class Outcomes:
         "e2e_s",
         "itl_mean_s",
         "itl_p99_s",
+        "joined",
         "output_tokens",
         "preemptions",
         "prompt_tokens",
@@ -46,7 +50,26 @@ class Outcomes:
         self.replica = array("i")
         """Index of the replica; -1: none."""
         self.status = array("b")
-        """OK, REJECTED or FAILED."""
+        """OK, REJECTED, FAILED or CANCELLED."""
+        self.joined = array("b")
+        """1: it shared the generation of another request, whose row has what it cost."""
 
     def __len__(self) -> int:
         return len(self.status)
+
+    def open(self, arrived_s: float, prompt_tokens: int) -> int:
+        """A row for a request that has come; its index. Until it is closed it has failed."""
+        row = len(self.status)
+        self.arrived_s.append(arrived_s)
+        self.ttft_s.append(math.nan)
+        self.itl_p99_s.append(math.nan)
+        self.itl_mean_s.append(math.nan)
+        self.e2e_s.append(math.nan)
+        self.prompt_tokens.append(prompt_tokens)
+        self.output_tokens.append(0)
+        self.cached_tokens.append(0)
+        self.preemptions.append(0)
+        self.replica.append(-1)
+        self.status.append(FAILED)
+        self.joined.append(0)
+        return row

@@ -1,0 +1,373 @@
+"""Engine: one replica in virtual time, iteration by iteration, with closed forms in between."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from random import Random
+
+import numpy as np
+
+from mileage.core.errors import ConfigError
+from mileage.costmodel.step_table import StepTable
+from mileage.sim.decode_batch import DecodeBatch
+from mileage.sim.engine_config import EngineConfig
+from mileage.sim.kv_pool import KvPool
+from mileage.sim.sequence import DECODING, GONE, PREFILLING, WAITING, Sequence
+from mileage.sim.step_math import NEVER, blocks_of, pairs_of
+from mileage.sim.step_timer import StepTimer, gap_figures
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Continuous batching as vLLM's V1 scheduler does it.
+
+    Each step every running request that is past its prompt decodes one token; what is left of the
+    token budget goes to the prompts that are in the middle, in the order in which they began, and
+    then to those that wait, first come first served. A request begins when its blocks are free.
+    Blocks are taken as tokens come; where none is free, the request that began last gives all of
+    its own back, goes to the front of the queue, and computes everything anew (then nothing begins
+    in that step). Unlike in vLLM, decodes come before prompts that began earlier, which differs
+    only where `long_prefill_tokens_max` lets several prompts use up the budget; and what an answer
+    adds to its prompt is not found again when it is computed anew.
+
+    A host calls `add` and `abort` at any time, and at `due_s`: `finish_steps`, which tells in
+    `first` and `done` whose first token came and what is complete; and then, when all that these
+    bring about is added, `begin`. A request that is added during a step joins at its end.
+
+    Steps with parts of prompts are computed one by one. A stretch of steps that only decode is one
+    event: it lasts until a request is complete, or blocks are lacking for a step, or someone joins.
+    Steps, tokens and blocks are counted in integers; times follow from them.
+    """
+
+    def __init__(self, config: EngineConfig, table: StepTable, random: Random) -> None:
+        _check(config, table)
+        self.config = config
+        self.timer = StepTimer(table, config.noise_ratio, random)
+        self.pool = KvPool(config.kv_blocks, config.block_tokens, caching=config.prefix_cache)
+        self.batch = DecodeBatch(config.block_tokens)
+        self.waiting: deque[Sequence] = deque()
+        self.running: dict[Sequence, None] = {}
+        """In the order in which they began; the last one is the first to give way."""
+        self.due_s = math.inf
+        """When the steps in progress are over; inf: there are none."""
+        self.first: list[Sequence] = []
+        self.done: list[Sequence] = []
+        self.preemptions = self.finished = 0
+        self.output_tokens = self.prompt_tokens = self.prefill_tokens = self.decode_tokens = 0
+        """Generated; of prompts whose first token came; computed of prompts (also anew), and one by
+        one."""
+        self.busy_s = self.running_s = self.waiting_s = 0.0
+        """Time with steps in progress, and integrals over time of the requests."""
+        self._watermark = int(config.watermark_ratio * config.kv_blocks)
+        self._prefilling: dict[Sequence, None] = {}
+        self._chunks: list[tuple[Sequence, int]] = []
+        self._begun_s = self._changed_s = 0.0
+        self._planned = 0
+        self._retry = False
+        """Whatever waits is to be tried again after the next step."""
+        self._leaving: list[Sequence] = []
+
+    # --- for the host -------------------------------------------------------------------------
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Whether the engine could ever serve such a request: all of it must fit into the cache."""
+        tokens = sequence.prompt_tokens + max(0, sequence.output_tokens - 1)
+        return blocks_of(tokens, self.config.block_tokens) <= self.config.kv_blocks
+
+    def add(self, sequence: Sequence, now_s: float) -> bool:
+        """A request comes that `fits`. True: `due_s` has changed."""
+        self._count_waiting(now_s)
+        blocked = bool(self.waiting)
+        self.waiting.append(sequence)
+        sequence.state = WAITING
+        if self.due_s == math.inf:
+            self._begun_s = self.due_s = now_s
+            return True
+        if blocked or len(self.running) >= self.config.running_max:
+            return False  # those before it wait for the same steps to end
+        return self._cut(now_s)
+
+    def abort(self, sequence: Sequence, now_s: float) -> bool:
+        """The request's client has left. True: `due_s` has changed.
+
+        One that runs is there until the step in progress is over.
+        """
+        if sequence.state == WAITING:
+            self._count_waiting(now_s)
+            self.waiting.remove(sequence)
+            sequence.state = GONE
+            return self._cut(now_s)  # it may have been what those behind it waited for
+        if sequence.state == GONE:
+            return False
+        self._leaving.append(sequence)
+        return self._cut(now_s)
+
+    def steps_done(self, now_s: float) -> int:
+        """Steps of those in progress that are over by now, of a stretch that only decodes."""
+        if self._chunks or self._planned <= 1 or now_s <= self._begun_s:
+            return 0
+        if now_s >= self.due_s:
+            return self._planned
+        return self.timer.steps_until(now_s - self._begun_s, self._planned) - 1
+
+    def step_age_s(self, now_s: float) -> float:
+        """Seconds since the steps in progress began; 0 without any."""
+        return now_s - self._begun_s if self._planned else 0.0
+
+    def blocks_used(self, now_s: float) -> int:
+        """Blocks that requests have now."""
+        used = self.pool.blocks - self.pool.free
+        done = self.steps_done(now_s)
+        return used + self.batch.blocks_after(done - 1) if done > 1 else used
+
+    def _cut(self, now_s: float) -> bool:
+        """Let the stretch in progress end with the step that is in progress."""
+        if self._chunks or self._planned <= 1:
+            return False
+        steps = max(1, self.timer.steps_until(now_s - self._begun_s, self._planned))
+        if steps >= self._planned:
+            return False
+        self._planned = steps
+        self.due_s = self._begun_s + self.timer.took_s(steps)
+        return True
+
+    def _count_waiting(self, now_s: float) -> None:
+        self.waiting_s += len(self.waiting) * (now_s - self._changed_s)
+        self._changed_s = now_s
+
+    # --- the end of steps ---------------------------------------------------------------------
+
+    def finish_steps(self, now_s: float) -> None:
+        """The steps in progress are over: call it at `due_s`, which is `now_s`."""
+        self.first.clear()
+        self.done.clear()
+        steps = self._planned
+        if steps:
+            self._planned = 0
+            took_s = now_s - self._begun_s
+            self.busy_s += took_s
+            self.running_s += took_s * len(self.running)
+            self._record(steps)
+            decoded = steps * self.batch.count
+            self.output_tokens += decoded
+            self.decode_tokens += decoded
+            for sequence in self.batch.ended():
+                self._end(sequence, now_s)
+            if self._chunks:
+                chunks, self._chunks = self._chunks, []
+                for sequence, chunk in chunks:
+                    self.prefill_tokens += chunk
+                    sequence.computed += chunk
+                    if sequence.computed == sequence.target:
+                        self._produce(sequence, now_s)
+        if self._leaving:
+            self._leave(now_s)
+
+    def _record(self, steps: int) -> None:
+        timer, batch = self.timer, self.batch
+        if timer.full(steps):
+            decoding = (s.first_at for s in self.running if s.state == DECODING)
+            timer.make_room(steps, min(decoding, default=batch.steps))
+        timer.record(steps)
+        if steps > 1 and (blocks := batch.blocks_after(steps - 1)):
+            self.pool.take(blocks)
+        batch.steps += steps
+
+    def _end(self, sequence: Sequence, now_s: float) -> None:
+        if sequence.output_tokens > 1:
+            gaps = self.timer.gaps(sequence.first_at, self.batch.steps)
+            whole_s = now_s - sequence.first_token_s
+            sequence.itl_p99_s, sequence.itl_mean_s = gap_figures(gaps, sequence.past_gaps, whole_s)
+        del self.running[sequence]
+        self.pool.release(sequence, sequence.computed)
+        sequence.state = GONE
+        sequence.finished_s = now_s
+        self.finished += 1
+        self.done.append(sequence)
+
+    def _produce(self, sequence: Sequence, now_s: float) -> None:
+        """All that is known of the sequence is computed: its next token comes out."""
+        del self._prefilling[sequence]
+        if not sequence.produced:
+            self.prompt_tokens += sequence.prompt_tokens
+            sequence.first_token_s = now_s
+            self.first.append(sequence)
+        elif sequence.past_gaps is not None:
+            sequence.past_gaps[-1][-1] = now_s - sequence.last_token_s
+        if sequence.output_tokens:
+            sequence.produced += 1
+            self.output_tokens += 1
+        if sequence.produced < sequence.output_tokens:
+            self.batch.join(sequence)
+            return
+        sequence.first_at = self.batch.steps
+        self._end(sequence, now_s)
+
+    def _leave(self, now_s: float) -> None:
+        leaving, self._leaving = self._leaving, []
+        for sequence in leaving:
+            if sequence.state == GONE:
+                continue
+            if sequence.state == WAITING:  # it was preempted since
+                self._count_waiting(now_s)
+                self.waiting.remove(sequence)
+            else:
+                self._drop(sequence)
+            sequence.state = GONE
+
+    def _drop(self, sequence: Sequence, extra: int = 0) -> None:
+        """The sequence runs no longer, and gives its blocks back."""
+        del self.running[sequence]
+        if sequence.state == DECODING:
+            self.batch.leave(sequence)
+            extra = extra if sequence.computed % self.config.block_tokens == 0 else 0
+        else:
+            del self._prefilling[sequence]
+            extra = 0
+        self.pool.release(sequence, sequence.computed, extra)
+
+    # --- the next step ------------------------------------------------------------------------
+
+    def begin(self, now_s: float) -> None:
+        """Plan the next steps; `due_s` tells when they are over."""
+        self._begun_s = now_s
+        preemptions, batch, pool = self.preemptions, self.batch, self.pool
+        blocks = batch.blocks_now()
+        while blocks > pool.free:
+            # Those that began first have taken what there was.
+            taken = pool.free
+            pool.take(taken)
+            before = batch.blocks_now()
+            self._preempt(now_s)
+            blocks += batch.blocks_now() - before - taken
+        if blocks:
+            pool.take(blocks)
+        budget = self.config.step_tokens_max - batch.count
+        if self._prefilling:
+            budget = self._go_on(budget, now_s)
+        self._retry = self.preemptions != preemptions
+        if self.waiting and not self._retry:
+            self._admit(budget, now_s)
+        if self._chunks:
+            self._plan_mixed()
+        elif batch.count:
+            self._plan_stretch()
+        else:
+            self.due_s = math.inf
+            return
+        self.due_s = now_s + self.timer.took_s(self._planned)
+
+    def _preempt(self, now_s: float, extra: int = 0) -> Sequence:
+        """The request that began last gives way.
+
+        `extra`: blocks that those have taken already that need one for the next step.
+        """
+        sequence = next(reversed(self.running))
+        was = sequence.state
+        self._drop(sequence, extra)
+        if was == DECODING:
+            sequence.last_token_s = now_s
+            gaps = self.timer.gaps(sequence.first_at, self.batch.steps)
+            # With a place for the gap that this makes.
+            sequence.past_gaps = [*(sequence.past_gaps or ()), np.append(gaps, math.nan)]
+        sequence.target = sequence.prompt_tokens + sequence.produced
+        sequence.computed = 0
+        sequence.state = WAITING
+        sequence.preemptions += 1
+        self.preemptions += 1
+        self._count_waiting(now_s)
+        self.waiting.appendleft(sequence)
+        return sequence
+
+    def _chunk_max(self) -> int:
+        """The most tokens of one prompt; a request that is alone has all of the budget."""
+        most = self.config.long_prefill_tokens_max
+        return NEVER if most is None or len(self.running) + len(self.waiting) <= 1 else most
+
+    def _go_on(self, budget: int, now_s: float) -> int:
+        """Further chunks of the prompts that are in the middle; what is left of the budget."""
+        pool, block_tokens, most = self.pool, self.config.block_tokens, self._chunk_max()
+        for sequence in list(self._prefilling):
+            if budget <= 0 or sequence.state != PREFILLING:
+                break  # one that gave way began after all those that did not
+            chunk = min(sequence.target - sequence.computed, budget, most)
+            tokens, decoding = sequence.computed + chunk, self.batch.count
+            blocks = blocks_of(tokens, block_tokens) - blocks_of(sequence.computed, block_tokens)
+            while blocks > pool.free and self._preempt(now_s, extra=1) is not sequence:
+                pass
+            budget += decoding - self.batch.count
+            if sequence.state != PREFILLING:
+                break
+            pool.grow(sequence, tokens)
+            self._chunks.append((sequence, chunk))
+            budget -= chunk
+        return budget
+
+    def _admit(self, budget: int, now_s: float) -> None:
+        waiting, running, pool, config = self.waiting, self.running, self.pool, self.config
+        most = self._chunk_max()
+        while waiting and budget > 0 and len(running) < config.running_max:
+            sequence = waiting[0]
+            found = pool.found(sequence)
+            known = found * sequence.unit_tokens
+            chunk = min(sequence.target - known, budget, most)
+            spare = self._watermark if running else 0
+            tokens = sequence.target if config.whole_prompt_fits else known + chunk
+            if not pool.admits(sequence, found, tokens, spare):
+                return
+            self._count_waiting(now_s)
+            waiting.popleft()
+            pool.start(sequence, found)
+            pool.grow(sequence, known + chunk)
+            if sequence.cached_tokens < 0:
+                sequence.cached_tokens = known
+            sequence.state = PREFILLING
+            running[sequence] = self._prefilling[sequence] = None
+            self._chunks.append((sequence, chunk))
+            budget -= chunk
+
+    def _plan_mixed(self) -> None:
+        tokens, pairs = 0, 0.0
+        for sequence, chunk in self._chunks:
+            tokens += chunk
+            pairs += pairs_of(sequence.computed, chunk)
+        self._planned = 1
+        self.timer.plan_mixed(self.batch.count, self.batch.context, tokens, pairs)
+
+    def _plan_stretch(self) -> None:
+        batch, free = self.batch, self.pool.free
+        self.timer.plan_decode(batch.count, batch.context)
+        steps = 1
+        # A prompt that was found in part may need less room once that is overwritten.
+        retry = bool(self.waiting and self.waiting[0].keys) and not self.config.whole_prompt_fits
+        if not (self._retry or self._leaving or retry):
+            steps = min(batch.steps_left(), self.timer.steps_max)
+            # The blocks of the first step are taken already.
+            if steps > 1 and batch.blocks_after(steps - 1) > free:
+                steps = 1 + batch.steps_within(free)
+        self._planned = steps
+
+
+def _check(config: EngineConfig, table: StepTable) -> None:
+    """Raises ConfigError where the table does not have all steps that the engine may do."""
+    if not 1 <= len(table.lines) <= 2:
+        raise ConfigError("step table", len(table.lines), "one or two lines")
+    if table.requests_max < config.running_max:
+        expected = f"at most what its step table has ({table.requests_max})"
+        raise ConfigError("engine.running_max", config.running_max, expected)
+    if table.tokens_max < config.step_tokens_max:
+        expected = f"at most what its step table has ({table.tokens_max})"
+        raise ConfigError("engine.step_tokens_max", config.step_tokens_max, expected)
+    for line in table.lines:
+        if not all(0.0 <= factor < math.inf for factor in (line.kv_s, line.pair_s, line.request_s)):
+            raise ConfigError("step table", line.kv_s, "coefficients of 0 or more")
+    for times in (
+        [line.decode_s[1 : config.running_max + 1] for line in table.lines],
+        [line.mixed_s[1 : config.step_tokens_max + 1] for line in table.lines],
+    ):
+        if any(min(line) < 0.0 for line in times):
+            raise ConfigError("step table", "a negative time", "times of 0 or more")
+        if not all(0.0 < max(each) < math.inf for each in zip(*times, strict=True)):
+            raise ConfigError("step table", "a step that takes no time", "every step takes some")

@@ -1,0 +1,340 @@
+"""Simulation: the very controller of the gateway before simulated engines, in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Final, TypeAlias
+
+import msgspec
+
+from mileage.control.config import ControlConfig
+from mileage.control.controller import Controller
+from mileage.core.actions import Action, AskBudget, Dispatch, Join, Reject, ReturnBudget, WakeAt
+from mileage.core.bounds import require_at_least, require_positive, require_range
+from mileage.core.errors import ConfigError
+from mileage.core.events import (
+    Arrived,
+    Cancelled,
+    Event,
+    Finished,
+    FirstToken,
+    Observed,
+    ReplicaUp,
+    Woke,
+)
+from mileage.sim.arrivals import checked, request_of, units_of
+from mileage.sim.clients import Client, Clients
+from mileage.sim.event_queue import EventQueue
+from mileage.sim.node import Node, ReplicaSpec, ReplicaTotals
+from mileage.sim.outcome import Outcomes
+from mileage.sim.sequence import Sequence as EngineSequence
+from mileage.sim.series import Series
+from mileage.sim.treasury_desk import TreasuryDesk
+from mileage.workload.trace_request import TraceRequest
+
+__all__ = ["SimConfig", "SimResult", "Simulation"]
+
+_WAKE: Final = 1
+_TELL: Final = 2
+_PATIENCE: Final = 3
+_SCRAPE: Final = 4
+_STEP: Final = 5
+"""Priorities of what happens at one time; arrivals come before all of it, and the end of a step
+last: what comes at that moment takes part in the next step."""
+_PROGRESS_EVERY: Final = 1024
+
+Progress: TypeAlias = Callable[[int], object]
+_Payload: TypeAlias = Node | Client | Event | None
+
+
+class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a fleet is simulated, apart from its engines and its policies."""
+
+    seed: int = 0
+    """Of routing, of the noise of steps, and of errors of estimates."""
+    scrape_interval_s: float = 1.0
+    """Time between two observations of each replica."""
+    patience_s: float | None = None
+    """A client leaves that has no first token by then. None: all wait."""
+    prompt_error_ratio: float = 0.0
+    """Error of the prompt tokens that the controller is told, as a share of the true ones."""
+    in_flight_max: int = 100_000
+    """Requests that the controller keeps; past it the oldest is given up."""
+
+    def __post_init__(self) -> None:
+        require_range("sim.scrape_interval_s", self.scrape_interval_s, 0.01, 3600.0)
+        require_range("sim.prompt_error_ratio", self.prompt_error_ratio, 0.0, 1.0)
+        require_at_least("sim.in_flight_max", self.in_flight_max, 1)
+        if self.patience_s is not None:
+            require_positive("sim.patience_s", self.patience_s)
+
+
+class SimResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    outcomes: Outcomes
+    rejections: dict[str, int]
+    """Requests by the reason of their refusal."""
+    replicas: tuple[ReplicaTotals, ...]
+    series: Series
+    start_s: float
+    """Arrival of the first request."""
+    duration_s: float
+    """From then to the end of the last one."""
+    gpus: float
+    """Of all replicas."""
+
+
+class Simulation:
+    """One run of a trace through a fleet: `run` it once.
+
+    The controller is told what a gateway would tell it, at the same moments: arrivals, first
+    tokens, completed answers with their counts and their own gaps, a view of each replica every
+    `scrape_interval_s`, and the end of a time that it asked for. The network costs no time.
+    Everything depends on the arguments and the seed alone.
+    """
+
+    def __init__(
+        self,
+        replicas: Sequence[ReplicaSpec],
+        *,
+        control: ControlConfig,
+        config: SimConfig | None = None,
+    ) -> None:
+        names = [spec.name for spec in replicas]
+        if not names or len(set(names)) != len(names):
+            raise ConfigError("replicas", names, "one or more names, each of them once")
+        self._config = config = config or SimConfig()
+        random = Random(config.seed)  # noqa: S311 (no secret)
+        self._errors = _split(random)
+        control = msgspec.structs.replace(
+            control, replica_gpus={spec.name: spec.gpus for spec in replicas}
+        )
+        self.controller = Controller(
+            names,
+            config=control,
+            random=_split(random),
+            in_flight_max=config.in_flight_max,
+        )
+        self._specs = tuple(replicas)
+        self._nodes = [Node(spec, index, _split(random)) for index, spec in enumerate(replicas)]
+        self._by_name = {node.name: node for node in self._nodes}
+        self._model = replicas[0].models[0]
+        self._queue: EventQueue[_Payload] = EventQueue()
+        self._clients = Clients()
+        self._wake_s = math.inf
+        self._now_s = 0.0
+        has_budgets = any(tenant.budgets for tenant in control.tenants.values())
+        self._desk = TreasuryDesk(control.tenants) if has_budgets else None
+
+    def run(
+        self, requests: Iterable[TraceRequest], *, progress: Progress | None = None
+    ) -> SimResult:
+        """Simulate until every request has ended. `progress` is called with their number so far.
+
+        Raises TraceError for a request that no trace may have, and RuntimeError where the
+        controller failed: results without its policies would be of something else.
+        """
+        arrivals = checked(requests)
+        queue, waiting = self._queue, self._clients.waiting
+        following = next(arrivals, None)
+        start_s = 0.0 if following is None else following.arrived_s
+        self._now_s = self._clients.last_s = start_s
+        series = Series(start_s=start_s, width_s=self._config.scrape_interval_s)
+        for spec in self._specs:
+            self._tell(ReplicaUp(spec.name, spec.models))
+        if following is not None:
+            queue.push(start_s, _SCRAPE, None)
+        count = 0
+        while True:
+            if following is not None and following.arrived_s <= queue.next_s:
+                self._now_s = following.arrived_s
+                self._arrive(following)
+                following = next(arrivals, None)
+                count += 1
+                if progress is not None and count % _PROGRESS_EVERY == 0:
+                    progress(count)
+            elif following is not None or waiting:
+                self._next_event(series)
+            else:
+                break
+        if self.controller.failure is not None:
+            raise RuntimeError(f"the controller failed: {self.controller.failure}")
+        return SimResult(
+            outcomes=self._clients.outcomes,
+            rejections=self._clients.rejections,
+            replicas=tuple(node.totals() for node in self._nodes),
+            series=series,
+            start_s=start_s,
+            duration_s=self._clients.last_s - start_s,
+            gpus=sum(spec.gpus for spec in self._specs),
+        )
+
+    # --- what happens -------------------------------------------------------------------------
+
+    def _next_event(self, series: Series) -> None:
+        time_s, kind, ticket, payload = self._queue.pop()
+        self._now_s = time_s
+        if kind == _STEP:
+            assert isinstance(payload, Node)
+            if payload.ticket == ticket:
+                self._step(payload)
+        elif kind == _SCRAPE:
+            self._scrape(series)
+            self._queue.push(time_s + self._config.scrape_interval_s, _SCRAPE, None)
+        elif kind == _WAKE:
+            if time_s >= self._wake_s:
+                self._wake_s = math.inf
+                self._tell(Woke())
+        elif kind == _PATIENCE:
+            assert isinstance(payload, Client)
+            self._lose_patience(payload)
+        elif payload is not None:
+            assert not isinstance(payload, Node | Client)
+            self._tell(payload)
+
+    def _arrive(self, trace: TraceRequest) -> None:
+        clients, config = self._clients, self._config
+        row = clients.outcomes.open(trace.arrived_s, trace.prompt_tokens)
+        model = self._model if trace.model is None else trace.model
+        request = request_of(trace, row + 1, model, config.prompt_error_ratio, self._errors)
+        sequence = EngineSequence(row + 1, trace.prompt_tokens, trace.output_tokens)
+        client = clients.waiting[row + 1] = Client(request, row, sequence, trace)
+        if config.patience_s is not None:
+            self._queue.push(self._now_s + config.patience_s, _PATIENCE, client)
+        self._tell(Arrived(request))
+
+    def _step(self, node: Node) -> None:
+        engine, now_s = node.engine, self._now_s
+        engine.finish_steps(now_s)
+        waiting = self._clients.waiting
+        for sequence in engine.first:
+            client = waiting[sequence.id]
+            if client.request.stream and sequence.output_tokens:
+                self._tell(FirstToken(sequence.id))
+        for sequence in engine.done:
+            self._complete(waiting[sequence.id], node)
+        engine.begin(now_s)
+        if engine.due_s < math.inf:
+            node.ticket = self._queue.push(engine.due_s, _STEP, node)
+
+    def _complete(self, client: Client, node: Node) -> None:
+        """One of the sequences of a call is complete: of most calls the only one."""
+        leader = client if client.leader is None else client.leader
+        leader.open_calls -= 1
+        if leader.open_calls:
+            return
+        request, sequence = leader.request, leader.sequence
+        prompt_tokens, cached_tokens = sequence.prompt_tokens, max(0, sequence.cached_tokens)
+        for other in leader.called():
+            prompt_tokens += other.sequence.prompt_tokens
+            cached_tokens += max(0, other.sequence.cached_tokens)
+        itl_p99_s = itl_mean_s = None
+        if request.stream and sequence.output_tokens > 1:
+            itl_p99_s, itl_mean_s = sequence.itl_p99_s, sequence.itl_mean_s
+        event = Finished(
+            request.id,
+            prompt_tokens,
+            cached_tokens if node.engine.config.prefix_cache else None,
+            sequence.output_tokens,
+            itl_p99_s,
+            itl_mean_s,
+        )
+        self._clients.answered(leader, self._now_s)
+        self._tell(event)
+        self.controller.spend_of(request.id)  # nobody else asks for it
+
+    def _lose_patience(self, client: Client) -> None:
+        """A client leaves where it has no token yet; with the last one ends the generation."""
+        request, clients = client.request, self._clients
+        if request.id not in clients.waiting:
+            return
+        leader = client if client.leader is None else client.leader
+        if not math.isnan(leader.sequence.first_token_s):
+            return
+        clients.left(client, self._now_s)
+        if not leader.others_wait(clients.waiting):
+            for sequence in (leader.sequence, *(each.sequence for each in leader.called())):
+                self._abort(sequence, leader.replica)
+        self._tell(Cancelled(request.id))
+
+    def _abort(self, sequence: EngineSequence, replica: int) -> None:
+        if replica >= 0:
+            node = self._nodes[replica]
+            if node.engine.abort(sequence, self._now_s):
+                node.ticket = self._queue.push(node.engine.due_s, _STEP, node)
+
+    def _scrape(self, series: Series) -> None:
+        now_s = self._now_s
+        running = waiting = 0
+        usage = busy = 0.0
+        for node in self._nodes:
+            busy += node.busy_ratio(now_s)
+            view = node.observe(now_s)
+            running += view.running or 0
+            waiting += view.waiting or 0
+            usage += view.kv_cache_usage_ratio or 0.0
+            self._tell(Observed(view))
+        if self._desk is not None:
+            self._talk(())
+        count = len(self._nodes)
+        states = self.controller.replica_states()
+        limit = float(sum(state.limit or 0 for state in states))
+        held = self.controller.governor.held
+        series.add(now_s, (running, waiting, held, limit, usage / count, busy / count))
+
+    # --- the controller -----------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        for action in self.controller.handle(event, self._now_s):
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, Dispatch):
+            self._dispatch(action.request_id, self._by_name[action.replica])
+        elif isinstance(action, WakeAt):
+            if action.at_s < self._wake_s:
+                self._wake_s = max(self._now_s, action.at_s)
+                self._queue.push(self._wake_s, _WAKE, None)
+        elif isinstance(action, Reject):
+            client = self._clients.waiting.get(action.request_id)
+            if client is not None:
+                self._clients.rejected(client, action.reason, self._now_s)
+        elif isinstance(action, Join):
+            client = self._clients.waiting[action.request_id]
+            client.join(self._clients.waiting[action.leader_id], action.kind, self._now_s)
+        elif isinstance(action, AskBudget | ReturnBudget):
+            self._talk((action,))
+
+    def _talk(self, actions: tuple[AskBudget | ReturnBudget, ...]) -> None:
+        """The treasury answers at once, and after all that is being done about this event."""
+        assert self._desk is not None
+        for event in self._desk.heard(self.controller.intake.spends(), actions, self._now_s):
+            self._queue.push(self._now_s, _TELL, event)
+
+    def _dispatch(self, request_id: int, node: Node) -> None:
+        """All sequences of the call come to the engine; it refuses what can never fit."""
+        leader = self._clients.waiting[request_id]
+        leader.replica, engine = node.index, node.engine
+        members = [leader, *leader.called()]
+        block_tokens = engine.config.block_tokens if engine.config.prefix_cache else 0
+        for client in members:
+            sequence, trace = client.sequence, client.trace
+            if trace.prefix_blocks and block_tokens:
+                sequence.keys, sequence.unit_tokens = units_of(trace, block_tokens)
+            if not engine.fits(sequence):
+                # It is answered with an error of the client's, which says nothing of the engine.
+                self._clients.failed(leader, self._now_s)
+                self._queue.push(self._now_s, _TELL, Finished(request_id))
+                return
+        leader.open_calls = len(members)
+        for client in members:
+            if engine.add(client.sequence, self._now_s):
+                node.ticket = self._queue.push(engine.due_s, _STEP, node)
+
+
+def _split(random: Random) -> Random:
+    """Another generator, so that one who draws more does not change what others draw."""
+    return Random(random.getrandbits(64))  # noqa: S311 (no secret)

@@ -18,7 +18,7 @@ from mileage.storage.tail import SegmentTail
 
 __all__ = ["LogFollower", "Totals"]
 
-READS_MAX: Final = 16
+READS_MAX: Final = 64
 """Reads from one writer in one pass, so that a busy writer does not keep the others waiting."""
 
 _log = logging.getLogger(__name__)
@@ -146,6 +146,7 @@ class LogFollower:
                 self._take(writer, tail, decoded)
                 if len(self._batch) >= self._batch_rows:
                     self._commit()
+                os.sched_yield()  # to the data plane, where this is its core too
                 reads += 1
                 if reads >= READS_MAX:
                     return True

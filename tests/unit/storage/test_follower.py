@@ -200,6 +200,20 @@ def test_a_dead_writers_segment_is_read_to_its_end_however_long(
     assert (feeder.status().damaged_total, segments(tmp_path)) == (0, [])
 
 
+def test_a_record_that_is_longer_than_a_read_is_read(
+    tmp_path: Path, feeder: Feeder, open_writer: Open
+) -> None:
+    writer = open_writer()
+    long = streamed(1, token_times=(1_000_000, 1) * 20_000)
+    assert len(writer.encode_finish(long)) > 2 * READ_BYTES
+    ends = [timeline(0), long, timeline(2)]
+    for end in ends:
+        assert writer.finish(end)
+    drain(feeder)
+    assert stored(tmp_path) == {end.id: end for end in ends}
+    assert feeder.status().lag_bytes == 0
+
+
 def test_what_a_writer_wrote_last_is_read_although_it_died_meanwhile(
     tmp_path: Path, feeder: Feeder, open_writer: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from mileage.costmodel.step_table import StepLine, StepTable
@@ -41,6 +41,7 @@ def run_engine(
     *,
     seed: int = 1,
     check: bool = False,
+    ended: Callable[[Sequence], object] | None = None,
 ) -> Engine:
     """The engine after the last request; they are given by (arrival, sequence), in order."""
     engine = Engine(config, table, Random(seed))
@@ -53,6 +54,9 @@ def run_engine(
             continue
         now_s = engine.due_s
         engine.finish_steps(now_s)
+        if ended is not None:
+            for sequence in engine.done:
+                ended(sequence)
         engine.begin(now_s)
         if check:
             engine.pool.check()

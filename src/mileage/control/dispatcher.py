@@ -367,7 +367,9 @@ class Dispatcher:
 
     def _wake(self, now_s: float) -> tuple[Action, ...]:
         """Ask to be woken when something is next due, unless that was asked before."""
-        due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s, self._unfunded.due_s)
+        due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s)
+        if self._unfunded.total:
+            due_s = min(due_s, self._unfunded.due_s)
         if self.governor.held:
             due_s = min(due_s, max(now_s, self.governor.due_s), self.governor.next_expiry_s())
         if due_s == math.inf or now_s < self._wake_s <= due_s:

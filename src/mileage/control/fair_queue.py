@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterable, Iterator
 
 from mileage.control.flight import Flight
@@ -39,10 +38,12 @@ class FairShare:
     comes back at the system's time: it gets its share from now on, and nothing for the past.
     """
 
-    __slots__ = ("_flows", "virtual")
+    __slots__ = ("_flows", "_waiting", "virtual")
 
     def __init__(self) -> None:
         self._flows: dict[tuple[str, Priority], Flow] = {}
+        self._waiting: dict[Flow, None] = {}
+        """Flows of which something is held: few of the many there may be."""
         self.virtual = 0.0
 
     def flow(self, tenant: str, priority: Priority, weight: float) -> Flow:
@@ -60,19 +61,29 @@ class FairShare:
         for (tenant, priority), flow in self._flows.items():
             flow.weight = weights.get(tenant, 1.0) * PRIORITY_FACTOR[priority]
 
+    def hold(self, flow: Flow) -> None:
+        """One more of the flow's requests is held."""
+        if not flow.held:
+            flow.virtual = max(flow.virtual, self.virtual)
+            self._waiting[flow] = None
+        flow.held += 1
+
+    def let_go(self, flow: Flow) -> None:
+        """One less of them is held."""
+        flow.held -= 1
+        if not flow.held:
+            del self._waiting[flow]
+
     def charge(self, flow: Flow, work: float) -> None:
         """The flow's next request, which was held, is sent."""
         flow.virtual += work / flow.weight
-        least = self._least()
-        if least < math.inf:
+        if self._waiting:
+            least = min([waiting.virtual for waiting in self._waiting])
             self.virtual = max(self.virtual, least)
 
     def correct(self, flow: Flow, work: float) -> None:
         """The flow's request was this much more work than it was charged; less, where negative."""
         flow.virtual += work / flow.weight
-
-    def _least(self) -> float:
-        return min((f.virtual for f in self._flows.values() if f.held), default=math.inf)
 
     def _forget_idle(self) -> None:
         """Forget flows that hold nothing and are not ahead: they would start afresh anyway."""
@@ -117,9 +128,7 @@ class FairQueue:
     def push(self, flight: Flight) -> None:
         """Hold the request."""
         flow = flight.flow
-        if not flow.held:
-            flow.virtual = max(flow.virtual, self.share.virtual)
-        flow.held += 1
+        self.share.hold(flow)
         flight.queue = self
         self.count += 1
         self.work += flight.cost
@@ -140,7 +149,7 @@ class FairQueue:
         """The request waits no longer."""
         flow = flight.flow
         flight.queue = None
-        flow.held -= 1
+        self.share.let_go(flow)
         self.count -= 1
         self.work = self.work - flight.cost if self.count else 0.0
         lane = self._lanes[flow]

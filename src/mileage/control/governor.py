@@ -132,11 +132,11 @@ class Governor:
     def _rivals(self, takers: Takers) -> bool:
         """Others are held that one of the same replicas could serve."""
         mine = takers.closed.loads
-        return any(
-            held is takers or any(replica in held.closed.loads for replica in mine)
-            for pool in self._pools.values()
-            for held in pool.queues
-        )
+        for pool in self._pools.values():
+            for held in pool.queues:
+                if held is takers or not set(mine).isdisjoint(held.closed.loads):
+                    return True
+        return False
 
     def _queues(self, replica: Replica) -> list[FairQueue]:
         """What is held that the replica could serve: of any pool, since replicas may list the
@@ -280,15 +280,12 @@ class Governor:
 
     def next_expiry_s(self) -> float:
         """When the first of the requests that are held has been held too long."""
-        return min(
-            (
-                head.expires_s
-                for pool in self._pools.values()
-                for queue in pool.queues.values()
-                for head in queue.heads()
-            ),
-            default=math.inf,
-        )
+        first_s = math.inf
+        for pool in self._pools.values():
+            for queue in pool.queues.values():
+                for head in queue.heads():
+                    first_s = min(first_s, head.expires_s)
+        return first_s
 
     def probes(self) -> Iterator[Flight]:
         """Requests that are held while a replica on probation could take one."""

@@ -23,7 +23,7 @@ _AHEAD_RATIO = 1 / 16
 """Requests that may wait in a full engine, per slot of it."""
 _BEGIN = 32
 _SAMPLES_MAX = 24
-"""Of one period; later ones of it are left out. A policy takes up to 75 us for each, in one go."""
+"""Of one period; later ones of it are left out. A policy takes 20 to 50 us for each, in one go."""
 
 
 class Throttle:

@@ -72,13 +72,14 @@ class Clients:
     def answered(self, client: Client, now_s: float) -> None:
         """The client's generation is complete: its own, or the one that it joined."""
         sequence = client.sequence
-        self._close(client, OK, now_s)
-        self._record(client.row, client, sequence)
+        if self._close(client, OK, now_s):
+            self._record(client.row, client, sequence)
         if client.joined is None:
             return
         out = self.outcomes
         for other in client.joined:
-            self._close(other, OK, now_s)
+            if not self._close(other, OK, now_s):
+                continue
             if other.kind == "batch":
                 self._record(other.row, client, other.sequence)
                 continue
@@ -103,8 +104,8 @@ class Clients:
     def rejected(self, client: Client, reason: str, now_s: float) -> None:
         """It is refused, with all that joined it."""
         for each in (client, *(client.joined or ())):
-            self.rejections[reason] = self.rejections.get(reason, 0) + 1
-            self._close(each, REJECTED, now_s)
+            if self._close(each, REJECTED, now_s):
+                self.rejections[reason] = self.rejections.get(reason, 0) + 1
 
     def failed(self, client: Client, now_s: float) -> None:
         """No engine can serve it, nor what joined it."""
@@ -115,10 +116,12 @@ class Clients:
         """It waits no longer; what it was sent until then is in its row."""
         self._close(client, CANCELLED, now_s)
 
-    def _close(self, client: Client, status: int, now_s: float) -> None:
+    def _close(self, client: Client, status: int, now_s: float) -> bool:
+        """False: it has left already."""
         if self.waiting.pop(client.request.id, None) is None:
-            return  # it has left
+            return False
         out, row = self.outcomes, client.row
         out.status[row] = status
         out.e2e_s[row] = now_s - out.arrived_s[row]
         self.last_s = now_s
+        return True

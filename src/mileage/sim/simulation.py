@@ -124,6 +124,8 @@ class Simulation:
         self._model = replicas[0].models[0]
         self._queue: EventQueue[_Payload] = EventQueue()
         self._clients = Clients()
+        self._calls: dict[int, Client] = {}
+        """Of each sequence in an engine the request whose call it belongs to."""
         self._wake_s = math.inf
         self._now_s = 0.0
         has_budgets = any(tenant.budgets for tenant in control.tenants.values())
@@ -201,6 +203,7 @@ class Simulation:
         model = self._model if trace.model is None else trace.model
         request = request_of(trace, row + 1, model, config.prompt_error_ratio, self._errors)
         sequence = EngineSequence(row + 1, trace.prompt_tokens, trace.output_tokens)
+        sequence.arrived_s = trace.arrived_s
         client = clients.waiting[row + 1] = Client(request, row, sequence, trace)
         if config.patience_s is not None:
             self._queue.push(self._now_s + config.patience_s, _PATIENCE, client)
@@ -209,20 +212,21 @@ class Simulation:
     def _step(self, node: Node) -> None:
         engine, now_s = node.engine, self._now_s
         engine.finish_steps(now_s)
-        waiting = self._clients.waiting
+        calls = self._calls
         for sequence in engine.first:
-            client = waiting[sequence.id]
-            if client.request.stream and sequence.output_tokens:
+            call = calls.get(sequence.id)  # None: its client has left
+            if call is not None and call.request.stream and sequence.output_tokens:
                 self._tell(FirstToken(sequence.id))
         for sequence in engine.done:
-            self._complete(waiting[sequence.id], node)
+            call = calls.pop(sequence.id, None)
+            if call is not None:
+                self._complete(call, node)
         engine.begin(now_s)
         if engine.due_s < math.inf:
             node.ticket = self._queue.push(engine.due_s, _STEP, node)
 
-    def _complete(self, client: Client, node: Node) -> None:
+    def _complete(self, leader: Client, node: Node) -> None:
         """One of the sequences of a call is complete: of most calls the only one."""
-        leader = client if client.leader is None else client.leader
         leader.open_calls -= 1
         if leader.open_calls:
             return
@@ -257,14 +261,13 @@ class Simulation:
         clients.left(client, self._now_s)
         if not leader.others_wait(clients.waiting):
             for sequence in (leader.sequence, *(each.sequence for each in leader.called())):
-                self._abort(sequence, leader.replica)
+                if self._calls.pop(sequence.id, None) is not None:
+                    self._abort(sequence, self._nodes[leader.replica])
         self._tell(Cancelled(request.id))
 
-    def _abort(self, sequence: EngineSequence, replica: int) -> None:
-        if replica >= 0:
-            node = self._nodes[replica]
-            if node.engine.abort(sequence, self._now_s):
-                node.ticket = self._queue.push(node.engine.due_s, _STEP, node)
+    def _abort(self, sequence: EngineSequence, node: Node) -> None:
+        if node.engine.abort(sequence, self._now_s):
+            node.ticket = self._queue.push(node.engine.due_s, _STEP, node)
 
     def _scrape(self, series: Series) -> None:
         now_s = self._now_s
@@ -331,6 +334,7 @@ class Simulation:
                 return
         leader.open_calls = len(members)
         for client in members:
+            self._calls[client.sequence.id] = leader
             if engine.add(client.sequence, self._now_s):
                 node.ticket = self._queue.push(engine.due_s, _STEP, node)
 

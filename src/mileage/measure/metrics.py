@@ -168,7 +168,7 @@ class Histogram(_Family):
 
     def observe(self, value: float, labels: tuple[str, ...] = (), count: int = 1) -> None:
         """Count `count` observations of `value`."""
-        self.series(labels).observe(value, count)
+        (self.values.get(labels) or self.series(labels)).observe(value, count)
 
     def series(self, labels: tuple[str, ...] = ()) -> HistogramSeries:
         """The series of these label values, for whoever observes many times."""

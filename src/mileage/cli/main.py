@@ -13,6 +13,7 @@ from mileage.cli.reload import reload
 from mileage.cli.replay import replay
 from mileage.cli.requests import requests
 from mileage.cli.serve import serve
+from mileage.cli.simulate import simulate
 from mileage.cli.trace import trace
 from mileage.core.errors import ConfigError, MileageError
 
@@ -31,6 +32,7 @@ app.command()(reload)
 app.command()(requests)
 app.command()(replay)
 app.add_typer(keys, name="keys")
+app.add_typer(simulate, name="simulate")
 app.add_typer(trace, name="trace")
 
 

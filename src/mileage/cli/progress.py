@@ -41,7 +41,7 @@ class Steps:
         if task is None:
             task = self._tasks[label] = self._progress.add_task(label, total=total_bytes)
             if not self._console.is_terminal:
-                size = f" ({total_bytes / 1e6:.0f} MB)" if total_bytes else ""
+                size = f" ({total_bytes / 1e6:.3g} MB)" if total_bytes else ""
                 self._console.print(f"{label}{size}", markup=False)
         self._progress.update(task, completed=done_bytes, total=total_bytes)
 

@@ -1,0 +1,134 @@
+"""`mileage simulate`: what a trace would have met on some GPUs, under some policy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import typer
+from rich.console import Console
+
+from mileage.cli.simulate_arguments import (
+    CapacityArguments,
+    CompareArguments,
+    RunArguments,
+    taking,
+)
+from mileage.cli.simulate_cache import cache
+from mileage.cli.simulate_capacity import Goal, capacity_of, impossible
+from mileage.cli.simulate_document import capacity_document, comparison_document, run_document
+from mileage.cli.simulate_run import run_arm
+from mileage.cli.simulate_scenario import scenario_of
+from mileage.cli.simulate_tables import show_capacity, show_comparison, show_run
+from mileage.cli.simulate_workload import workload
+from mileage.core.errors import ConfigError, TraceError
+
+__all__ = ["simulate"]
+
+simulate = typer.Typer(rich_markup_mode=None)
+
+
+@simulate.callback(invoke_without_command=True)
+@taking(RunArguments)
+def run(context: typer.Context, arguments: RunArguments) -> None:
+    """Simulate a trace on a fleet that the gateway's own controller governs.
+
+    Prints latencies, the share of requests that met their targets, cost and utilisation.
+
+    Example: mileage simulate --trace synthetic:rate=8,duration=10m --model llama-3.1-8b --gpu h100
+    --slo ttft=2s,itl=60ms
+    """
+    if context.invoked_subcommand is not None:
+        for name in context.params:
+            if _is_given(context, name):
+                flag = f"--{name.replace('_', '-')}"
+                command = context.invoked_subcommand
+                raise ConfigError(flag, context.params[name], f"it behind `{command}`")
+        return
+    if arguments.trace is None and arguments.model is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+    scenario = scenario_of(arguments)
+    console = Console(stderr=True, highlight=False)
+    with _told_faults(), workload(arguments, console, once=True) as work:
+        done = run_arm(scenario, scenario.arms[0], work, console, rate_scale=arguments.rate_scale)
+    if arguments.as_json:
+        typer.echo(run_document(scenario, work, done))
+    else:
+        show_run(scenario, work, done)
+
+
+@simulate.command()
+@taking(CompareArguments)
+def compare(context: typer.Context, arguments: CompareArguments) -> None:
+    """Simulate one trace under several policies, or on several GPUs, side by side.
+
+    Each policy is run on each GPU with each --tp. The best and the worst of every figure are
+    marked.
+
+    Example: mileage simulate compare --trace synthetic:rate=30,duration=10m --model llama-3.1-8b
+    --gpu h100 --slo ttft=2s,itl=60ms --policy off,static:64,model
+    """
+    scenario = scenario_of(arguments, several=True)
+    console = Console(stderr=True, highlight=False)
+    with _told_faults(), workload(arguments, console, once=False) as work:
+        runs = [
+            run_arm(scenario, arm, work, console, rate_scale=arguments.rate_scale)
+            for arm in scenario.arms
+        ]
+    if arguments.as_json:
+        typer.echo(comparison_document(scenario, work, runs))
+    else:
+        show_comparison(scenario, work, runs)
+
+
+@simulate.command()
+@taking(CapacityArguments)
+def capacity(context: typer.Context, arguments: CapacityArguments) -> None:
+    """Find the highest rate of a trace that a fleet serves within the targets.
+
+    The rate is searched by bisection, in simulations of the whole trace. Exits with 3 where no
+    rate was too high: the trace is too short for that fleet.
+
+    Example: mileage simulate capacity --trace azure-conv-2023 --model llama-3.1-8b --gpu h100
+    --slo ttft=2s,itl=60ms --policy off,model
+    """
+    goal = Goal(
+        attainment=arguments.attainment,
+        decile_min=arguments.decile_min,
+        tolerance=arguments.tolerance,
+    )
+    scenario = scenario_of(arguments, several=True, needs_slo=True)
+    console = Console(stderr=True, highlight=False)
+    with _told_faults(), workload(arguments, console, once=False) as work:
+        found = [
+            capacity_of(scenario, arm, work, console, goal=goal, start=arguments.rate_scale)
+            for arm in scenario.arms
+        ]
+    if all(each.light is not None for each in found):
+        raise impossible(scenario, goal, found)
+    if arguments.as_json:
+        typer.echo(capacity_document(scenario, work, goal, found))
+    else:
+        show_capacity(scenario, work, goal, found)
+    if any(each.unbounded for each in found):
+        typer.echo("mileage: no rate was too high: simulate a longer trace", err=True)
+        raise typer.Exit(3)
+
+
+simulate.command()(cache)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+@contextlib.contextmanager
+def _told_faults() -> Iterator[None]:
+    """A trace that cannot be read is an error of what was asked for."""
+    try:
+        yield
+    except TraceError as error:
+        typer.echo(f"mileage: {error}", err=True)
+        raise typer.Exit(2) from None

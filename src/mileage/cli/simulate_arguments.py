@@ -1,0 +1,242 @@
+"""Options of `mileage simulate`: what each command takes, and what is said about them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from mileage.cli.trace import Columns, Format, KeepFailed, Spread, SpreadMax, TimeUnit
+
+__all__ = ["CapacityArguments", "CompareArguments", "RunArguments", "taking"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunArguments:
+    """Of every command; `compare` and `capacity` take lists where `run` takes one."""
+
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            help="A file, a ledger's or journal's directory, -, synthetic:rate=..., or the name "
+            "of a fetched data set (see mileage trace)."
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of a built-in architecture, such as llama-3.1-8b or Qwen/Qwen3-32B."
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="Name of a GPU: h100, a100-80gb, l40s."),
+    ] = None
+    tp: Annotated[str, typer.Option(help="Tensor-parallel GPUs of a replica.")] = "1"
+    dp: Annotated[
+        int,
+        typer.Option(min=1, help="Data-parallel attention ranks."),
+    ] = 1
+    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages of a replica.")] = 1
+    ep: Annotated[
+        int,
+        typer.Option(min=1, help="Ranks that experts are spread over."),
+    ] = 1
+    replicas: Annotated[int, typer.Option(min=1, max=1000, help="Replicas.")] = 1
+    precision: Annotated[
+        str,
+        typer.Option(help="Of the weights: bf16, fp8, int8, int4, fp4."),
+    ] = "bf16"
+    kv_dtype: Annotated[str, typer.Option(help="Of the KV cache: bf16 or fp8.")] = "bf16"
+    price: Annotated[
+        float | None,
+        typer.Option(
+            help="USD for one GPU and hour. [default: of the configuration, else unknown]"
+        ),
+    ] = None
+    engine_max_seqs: Annotated[
+        int | None,
+        typer.Option(
+            help="Requests that an engine runs at once (max_num_seqs). "
+            "[default: vLLM's on that GPU]"
+        ),
+    ] = None
+    engine_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens of one step (max_num_batched_tokens). [default: vLLM's on that GPU]"
+        ),
+    ] = None
+    long_prefill: Annotated[
+        int | None,
+        typer.Option(
+            help="The most prompt tokens of one request in one step (long_prefill_token_threshold)."
+        ),
+    ] = None
+    prefix_cache: Annotated[
+        bool,
+        typer.Option(help="Find blocks of earlier prompts again."),
+    ] = True
+    gpu_memory: Annotated[
+        float,
+        typer.Option(help="Share of the memory that an engine uses (gpu_memory_utilization)."),
+    ] = 0.9
+    noise: Annotated[
+        float,
+        typer.Option(help="Standard deviation of a step's time over its mean."),
+    ] = 0.0
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="off (the engines alone), static[:LIMIT], aimd, volatility, utilisation, "
+            "tail_memory, mixture or model; with +wait it refuses nobody for being late. "
+            "[default: that of the configuration: model]"
+        ),
+    ] = None
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            help="Latency targets, such as ttft=2s,itl=60ms. [default: of the configuration]"
+        ),
+    ] = None
+    gaps: Annotated[
+        str,
+        typer.Option(
+            help="What of a request's gaps between tokens has to meet the ITL target: p99 or mean."
+        ),
+    ] = "p99"
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            help="affinity: prefer the replica that may hold a prompt's prefix; load: do not. "
+            "[default: of the configuration: affinity]"
+        ),
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A mileage.toml: its governor, targets, tenants, routing, merging and prices."
+        ),
+    ] = None
+    patience: Annotated[
+        str | None,
+        typer.Option(help="Clients leave that have no token after so long. [default: all wait]"),
+    ] = None
+    rate_scale: Annotated[
+        float,
+        typer.Option(help="So many times as many arrivals per second."),
+    ] = 1.0
+    window: Annotated[
+        str | None,
+        typer.Option(help="START:DURATION: only arrivals in it, such as 10m:1h."),
+    ] = None
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests", "--head", help="At most so many requests."),
+    ] = None
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this tenant's; may be repeated."),
+    ] = None
+    format: Format = None
+    columns: Columns = None
+    time_unit: TimeUnit = None
+    keep_failed: KeepFailed = False
+    spread: Spread = "none"
+    spread_max: SpreadMax = "3s"
+    seed: Annotated[int, typer.Option(help="Of all that is random here.")] = 0
+    path: Annotated[
+        str,
+        typer.Option(
+            help="python: the very objects of the gateway; fast: compiled, the same results; "
+            "auto: fast where it can."
+        ),
+    ] = "auto"
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write an HTML report to this file."),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareArguments(RunArguments):
+    """Of `compare`: `--gpu`, `--tp` and `--policy` are lists, separated by commas."""
+
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="GPUs, separated by commas: h100,a100-80gb."),
+    ] = None
+    tp: Annotated[
+        str,
+        typer.Option(help="Tensor-parallel GPUs of a replica; several, separated by commas."),
+    ] = "1"
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Policies as of mileage simulate, separated by commas. [default: that of the "
+            "configuration: model]"
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityArguments(CompareArguments):
+    """Of `capacity`: `--rate-scale` is where the search begins."""
+
+    attainment: Annotated[
+        float,
+        typer.Option(help="Share of all requests that must meet their targets."),
+    ] = 0.95
+    decile_min: Annotated[
+        float | None,
+        typer.Option(
+            help="And so must this share of each tenth of them, by prompt length: long prompts "
+            "are not given up for short ones."
+        ),
+    ] = None
+    tolerance: Annotated[
+        float,
+        typer.Option(help="The search ends when the rate is known to this share."),
+    ] = 0.01
+
+
+def taking(
+    arguments: type[T],
+) -> Callable[[Callable[[typer.Context, T], None]], Callable[..., None]]:
+    """Makes a command of a function that takes a context and all of its options as one value.
+
+    The command's signature has an option for each field of `arguments`, a dataclass.
+    """
+    hints = get_type_hints(arguments, include_extras=True)
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(arguments)  # type: ignore[arg-type]
+    ]
+    context = inspect.Parameter(
+        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+
+    def decorate(run: Callable[[typer.Context, T], None]) -> Callable[..., None]:
+        def command(context: typer.Context, **options: Any) -> None:
+            run(context, arguments(**options))
+
+        command.__name__, command.__doc__ = run.__name__, run.__doc__
+        command.__annotations__ = {p.name: p.annotation for p in (context, *parameters)}
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [context, *parameters]
+        )
+        return command
+
+    return decorate

@@ -59,4 +59,5 @@ class Table:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
                 raise TraceError(self._path, number, "is not UTF-8 text") from None
-            yield text.rstrip("\r\n") + "\n"
+            # Not stripped: a name in quotes may hold ends of lines.
+            yield text if text.endswith("\n") else f"{text}\n"

@@ -27,7 +27,8 @@ def jsonl_lines(requests: Iterable[TraceRequest]) -> Iterator[bytes]:
 def csv_lines(requests: Iterable[TraceRequest]) -> Iterator[bytes]:
     """A header and one row a request; a field that has its default is an empty cell."""
     sink = _Sink()
-    table = csv.writer(sink, lineterminator="\n")
+    # A carriage return in a name is only put in quotes where the line's end has one.
+    table = csv.writer(sink, lineterminator="\r\n")
     table.writerow(FIELDS)
     yield sink.taken()
     for request in requests:
@@ -51,7 +52,7 @@ class _Sink:
 
     def taken(self) -> bytes:
         text, self._text = self._text, ""
-        return text.encode()
+        return text.removesuffix("\r\n").encode() + b"\n"
 
 
 def _cell(name: str, value: Any) -> str:

@@ -166,7 +166,8 @@ class _Clock:
             if self._origin is None:
                 self._origin = ticks
             return (ticks - self._origin) / TICKS_PER_S
-        value = number_of(cell, self._column, self._path, number, high=ARRIVED_MAX_S * self._per_s)
+        high = ARRIVED_MAX_S * (self._per_s if self._told else _UNITS["ns"])
+        value = number_of(cell, self._column, self._path, number, high=high)
         if not self._told and abs(value) >= ARRIVED_MAX_S / 10:
             raise TraceError(
                 self._path,

@@ -146,7 +146,7 @@ class ReturnAwareEviction:
 
     def rank(self, block: Block) -> float:
         """log(heat) and all decay up to its last use; as LRU while it leads."""
-        record = self._records.get(block)
+        record = self._records.get(block) or self._ghosts.get(block)
         if record is None:
             return -math.inf
         return record.request if self.falls_back else record.heat
@@ -156,7 +156,7 @@ class ReturnAwareEviction:
         return 0 if self._rivals is None else self._rivals.changes
 
     def evicted(self, block: Block) -> None:
-        """Its heat is remembered, and that of the longest evicted block forgotten."""
+        """Its heat is remembered, and that of the block that was evicted first is forgotten."""
         record = self._records.pop(block, None)
         if record is None:
             return

@@ -44,7 +44,7 @@ def test_any_bytes_are_requests_or_a_fault(
     head: bytes, lines: list[bytes], kind: str | None, keep: bool
 ) -> None:
     options = ReadOptions(format=kind, keep_failed=keep)  # type: ignore[arg-type]
-    found = []
+    found: list[TraceRequest] = []
     with contextlib.suppress(TraceError):
         found.extend(read_trace([head, *lines], path="t", options=options))
     assert [fault for r in found if (fault := fault_of(r))] == []

@@ -100,7 +100,7 @@ def test_embeddings_generate_nothing_and_do_not_stream() -> None:
 
 def test_equal_contents_are_equal_requests() -> None:
     config = replace(BASE, contents=ContentsConfig(count=20, alpha=1.0), prefixes=RICH.prefixes)
-    seen = {}
+    seen: dict[int | None, tuple[object, ...]] = {}
     for request in generate(config):
         same = (request.prompt_tokens, request.output_tokens, request.prefix_blocks)
         assert seen.setdefault(request.content_id, same) == same
@@ -171,7 +171,7 @@ def test_media_are_in_the_prompt_by_their_normalised_load() -> None:
         audio_ratio=0.5,
         audio_frames=FixedLength(tokens=1000),
     )
-    kinds = Counter()
+    kinds: Counter[tuple[bool, bool]] = Counter()
     for request in generate(replace(BASE, prompt=FixedLength(tokens=10), media=media)):
         image, audio = request.image_patches > 0, request.audio_frames > 0
         kinds[image, audio] += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mileage.core.errors import ConfigError, TraceError
@@ -45,7 +47,7 @@ def test_a_table_with_all_that_is_known() -> None:
         pytest.param("Arrived At", ("-2", "-0.5"), {}, id="a name in words, times below 0"),
     ],
 )
-def test_units_of_time(header: str, second: tuple[str, str], options: dict[str, str]) -> None:
+def test_units_of_time(header: str, second: tuple[str, str], options: dict[str, Any]) -> None:
     lines = [f"{header},ISL,OSL", *(f"{time},7,8" for time in second)]
     assert [r.arrived_s for r in read([s.encode() for s in lines], **options)] == [0.0, 1.5]
 

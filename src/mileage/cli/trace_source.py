@@ -51,7 +51,7 @@ class OpenTrace:
         """What the trace is called."""
         self.tally = tally
         """What was found so far; of a synthetic one only the format."""
-        self._requests = iter(requests)
+        self._requests: Iterator[TraceRequest] = iter(requests)
 
     def __iter__(self) -> Iterator[TraceRequest]:
         return self._requests
@@ -65,9 +65,9 @@ class OpenTrace:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        close = getattr(self._requests, "close", None)
-        if close is not None:
-            close()  # a generator that was not read to its end has a file open
+        # Generators that were not read to their end have files open; with the last reference to
+        # the outermost one they all end.
+        self._requests = iter(())
 
 
 def open_trace(

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -156,8 +157,13 @@ def test_servegen_clients_are_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_stops_early_leaves_no_file_open(azure: Path) -> None:
-    with open_trace(str(azure)) as trace:
+    def is_open() -> bool:
+        return str(azure) in {file.path for file in psutil.Process().open_files()}
+
+    with open_trace(str(azure), options=ReadOptions(reorder_places=1)) as trace:
         next(iter(trace))
+        assert is_open()
+    assert not is_open()
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_requests_are_filtered(
 ) -> None:
     assert [t.id for t in reader.last(10, where)] == [request_id(n) for n in numbers]
     assert [t.id for t in reader.last(1, where)] == [request_id(n) for n in numbers[:1]]
+    assert [t.id for t in reader.by_arrival(where)] == [request_id(n) for n in reversed(numbers)]
 
 
 def test_requests_and_tokens_are_counted_by_tenant_and_outcome(reader: LedgerReader) -> None:

@@ -8,7 +8,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.support.engine_host import linear_table, run_engine
 
 from mileage.control.config import ControlConfig, GovernorConfig
 from mileage.sim.engine_config import EngineConfig
@@ -16,6 +15,7 @@ from mileage.sim.node import ReplicaSpec
 from mileage.sim.sequence import Sequence
 from mileage.sim.simulation import SimConfig, Simulation
 from mileage.workload.trace_request import TraceRequest
+from tests.support.engine_host import linear_table, run_engine
 
 _STEP_S = 1e-3
 """Each step takes this long, whatever is in it: a request of n tokens takes n of them."""

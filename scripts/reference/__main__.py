@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.reference import commands, configuration, metrics
+from scripts.reference import commands, configuration, gpus, metrics
 
 from mileage.cli.config import Config
 from mileage.cli.hot_keys import is_hot
 from mileage.cli.main import app
+from mileage.costmodel.architecture_table import ARCHITECTURES
+from mileage.costmodel.catalogue import GPUS
 
 __all__ = ["pages"]
 
@@ -21,6 +23,7 @@ def pages() -> dict[Path, str]:
     return {
         directory / "cli.md": commands.render(app),
         directory / "configuration.md": configuration.render(Config, is_hot),
+        directory / "gpus.md": gpus.render(GPUS, ARCHITECTURES),
         directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),
     }
 

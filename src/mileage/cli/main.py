@@ -12,6 +12,7 @@ from mileage.cli.keys import keys
 from mileage.cli.reload import reload
 from mileage.cli.replay import replay
 from mileage.cli.requests import requests
+from mileage.cli.roofline import roofline
 from mileage.cli.serve import serve
 from mileage.cli.simulate import simulate
 from mileage.cli.trace import trace
@@ -31,6 +32,7 @@ app.command()(serve)
 app.command()(reload)
 app.command()(requests)
 app.command()(replay)
+app.command()(roofline)
 app.add_typer(keys, name="keys")
 app.add_typer(simulate, name="simulate")
 app.add_typer(trace, name="trace")

@@ -24,8 +24,15 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fp8_memory_ratio: float = 0.75
     int4_memory_ratio: float = 0.6
     fp4_memory_ratio: float = 0.55
+    blackwell_compute_ratio: float = 0.85
+    """What Blackwell's GEMMs reach, as a share of what those of older GPUs do."""
     gemm_rows: float = 48.0
     """Rows that a GEMM computes in vain: tiles that are not full, waves that are not whole."""
+    tile_rows: float = 64.0
+    """Rows of the smallest tile of a GEMM: fewer take as long. It shows where a GPU computes slowly
+    for its bandwidth (H20: from 37 rows on in half precision), elsewhere reading takes longer."""
+    int4_tile_rows: float = 32.0
+    """The same, of weights that are unpacked on the way."""
     expert_compute_ratio: float = 0.7
     """Grouped GEMMs of experts, as a share of what plain ones reach."""
     expert_memory_ratio: float = 0.75
@@ -47,17 +54,28 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The same, between machines."""
     layer_s: float = 14e-6
     """Small kernels of a layer, and the gaps between kernels, in a CUDA graph."""
-    eager_layer_s: float = 40e-6
+    eager_layer_s: float = 100e-6
     """What a layer takes more where its kernels are launched one by one."""
     expert_layer_s: float = 15e-6
     """What choosing, permuting and gathering take more in a layer with experts."""
+    latent_layer_s: float = 40e-6
+    """What the further small kernels of a layer with MLA take (projections in two steps, norms
+    between them, absorption)."""
+    sglang_int4_expert_layer_s: float = 500e-6
+    """What a layer with experts in INT4 takes more in SGLang, which has no fused kernel for it."""
     request_s: float = 8e-6
     """Sampling, stop conditions, detokenising and streaming, for each request."""
     vllm_step_s: float = 1.5e-3
     """Scheduling and preparing a step, as far as it does not overlap with the GPU's work."""
     sglang_step_s: float = 1.0e-3
     trtllm_step_s: float = 1.0e-3
-    ttft_s: float = 15e-3
+    vllm_ttft_s: float = 15e-3
     """What a first token takes besides steps: HTTP, tokenising, the first event."""
-    clump_ratio: float = 0.3
-    """Of a closed loop: how much requests begin together, 0 (evenly spread) to 1 (all at once)."""
+    sglang_ttft_s: float = 15e-3
+    trtllm_ttft_s: float = 15e-3
+    vllm_clump_ratio: float = 0.2
+    """Of a closed loop: how much requests begin together, 0 (evenly spread) to 1 (all at once).
+    Where prompts wait until others' tokens are done, and the other way round, they stay together;
+    where both are mixed in one step, they drift apart."""
+    sglang_clump_ratio: float = 0.8
+    trtllm_clump_ratio: float = 0.3

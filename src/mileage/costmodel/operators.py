@@ -62,17 +62,22 @@ def operators(size: Sizes, rate: Rates, load: Load) -> list[Operator]:
     rows = np.ceil(load.tokens / size.attention_ranks)
     found = [
         _gemm(
-            "attention projections",
+            "projections",
             size.layers,
             size.attention_weights,
             size.attention_bytes,
             rows,
-            (rate.attention_flop_s, rate.attention_byte_s, rate.gemm_rows),
+            (
+                rate.attention_flop_s,
+                rate.attention_byte_s,
+                rate.gemm_rows,
+                rate.attention_tile_rows,
+            ),
         ),
         _prefill_attention(size, rate, load),
         _decode_attention(size, rate, load),
     ]
-    dense = (rate.dense_flop_s, rate.dense_byte_s, rate.gemm_rows)
+    dense = (rate.dense_flop_s, rate.dense_byte_s, rate.gemm_rows, rate.dense_tile_rows)
     found += [
         _gemm("feed-forward", size.dense_layers, size.dense_weights, size.dense_bytes, rows, dense),
         _gemm(
@@ -84,7 +89,7 @@ def operators(size: Sizes, rate: Rates, load: Load) -> list[Operator]:
             size.router_weights,
             size.router_weights * _ROUTER_BYTES,
             rows,
-            (rate.half_flop_s, rate.half_byte_s, rate.gemm_rows),
+            (rate.half_flop_s, rate.half_byte_s, rate.gemm_rows, rate.half_tile_rows),
         ),
         _experts(size, rate, load),
         _small_kernels(size, rate, load, rows),
@@ -126,16 +131,18 @@ def _gemm(
     weights: float,
     weight_bytes: float,
     rows: Array,
-    rate: tuple[float, float, float],
+    rate: tuple[float, float, float, float],
 ) -> Operator:
-    flop_s, byte_s, vain = rate
+    """Of matrices that all rows are multiplied with: a tile has a number of rows at least."""
+    flop_s, byte_s, vain, tile = rate
+    used = np.maximum(_used_rows(rows, vain), tile)
     flops = 2.0 * layers * weights * rows
     moved = layers * weight_bytes
     return _operator(
         name,
         rows,
         work=(flops, moved, 0.0),
-        compute_s=2.0 * layers * weights * _used_rows(rows, vain) * flop_s,
+        compute_s=2.0 * layers * weights * used * flop_s,
         memory_s=moved * byte_s,
     )
 
@@ -197,11 +204,14 @@ def _decode_attention(size: Sizes, rate: Rates, load: Load) -> Operator:
 
 def _small_kernels(size: Sizes, rate: Rates, load: Load, rows: Array) -> Operator:
     """Norms, rotary embedding, activation, cache writes: their bytes, latencies and launches."""
+    tokens = np.ceil(load.tokens / size.stages)
+    ranks = size.experts / np.maximum(size.local_experts, 1.0)
     moved = size.layers * size.elementwise_bytes * rows
+    moved = moved + size.moe_layers * size.permute_bytes * tokens / ranks
     launches = size.layers * (rate.layer_s + load.eager * rate.eager_layer_s)
     launches = launches + size.moe_layers * rate.expert_layer_s
     return _operator(
-        "small kernels and launches",
+        "small kernels",
         rows,
         work=(0.0, moved, 0.0),
         memory_s=moved * rate.plain_byte_s,

@@ -34,6 +34,9 @@ class Rates(NamedTuple):
     plain_byte_s: float
     """Of small kernels, which read and write what passes through."""
     gemm_rows: float
+    attention_tile_rows: float
+    dense_tile_rows: float
+    half_tile_rows: float
     expert_rows: float
     reduce_s: float
     """Latency of one all-reduce."""
@@ -48,6 +51,10 @@ class Rates(NamedTuple):
     expert_layer_s: float
     step_s: float
     request_s: float
+    ttft_s: float
+    """What a first token takes besides steps."""
+    clump_ratio: float
+    """How much requests of a closed loop begin together, 0 to 1."""
 
 
 def rates(layout: Layout, efficiency: Efficiency) -> Rates:
@@ -67,11 +74,21 @@ def rates(layout: Layout, efficiency: Efficiency) -> Rates:
         "int4": e.int4_memory_ratio,
         "fp4": e.fp4_memory_ratio,
     }
+    tile = {
+        "bf16": e.tile_rows,
+        "fp8": e.tile_rows if gpu.fp8_tflops else e.int4_tile_rows,
+        "int8": e.tile_rows if gpu.int8_tops else e.int4_tile_rows,
+        "int4": e.int4_tile_rows,
+        "fp4": e.tile_rows if gpu.fp4_tflops else e.int4_tile_rows,
+    }
+    slow = layout.engine == "sglang" and layout.weights == "int4"
     byte_s = 1e-9 / gpu.bandwidth_gb_per_s
     half_s = 1e-12 / gpu.half_tflops
 
+    generation = e.blackwell_compute_ratio if gpu.fp4_tflops else 1.0
+
     def flop(kind: Precision) -> float:
-        return 1e-12 / (compute_tflops(gpu, kind) * compute[kind])
+        return 1e-12 / (compute_tflops(gpu, kind) * compute[kind] * generation)
 
     tensor_s, tensor_byte_s = _link(layout, layout.tensor_parallel, e)
     ranks_s, ranks_byte_s = _link(layout, layout.ranks, e)
@@ -85,11 +102,14 @@ def rates(layout: Layout, efficiency: Efficiency) -> Rates:
         expert_byte_s=byte_s / (memory[layout.weights] * e.expert_memory_ratio),
         half_flop_s=flop("bf16"),
         half_byte_s=byte_s / memory["bf16"],
-        pair_flop_s=half_s / e.prefill_attention_ratio,
+        pair_flop_s=half_s / (e.prefill_attention_ratio * generation),
         kv_flop_s=half_s / e.latent_attention_ratio,
         kv_byte_s=byte_s / e.decode_attention_ratio,
         plain_byte_s=byte_s / e.half_memory_ratio,
         gemm_rows=e.gemm_rows,
+        attention_tile_rows=tile[layout.attention_weights],
+        dense_tile_rows=tile[layout.weights],
+        half_tile_rows=e.tile_rows,
         expert_rows=e.expert_rows,
         reduce_s=tensor_s * math.log2(layout.tensor_parallel),
         # A ring passes each byte twice, but for the GPU's own part.
@@ -98,13 +118,21 @@ def rates(layout: Layout, efficiency: Efficiency) -> Rates:
         exchange_byte_s=ranks_byte_s * (1.0 - 1.0 / layout.ranks),
         send_s=send_s,
         send_byte_s=send_byte_s,
-        layer_s=e.layer_s,
+        layer_s=e.layer_s + (e.latent_layer_s if layout.model.mla else 0.0),
         eager_layer_s=e.eager_layer_s,
-        expert_layer_s=e.expert_layer_s,
+        expert_layer_s=e.expert_layer_s + (e.sglang_int4_expert_layer_s if slow else 0.0),
         step_s={"vllm": e.vllm_step_s, "sglang": e.sglang_step_s, "trtllm": e.trtllm_step_s}[
             layout.engine
         ],
         request_s=e.request_s,
+        ttft_s={"vllm": e.vllm_ttft_s, "sglang": e.sglang_ttft_s, "trtllm": e.trtllm_ttft_s}[
+            layout.engine
+        ],
+        clump_ratio={
+            "vllm": e.vllm_clump_ratio,
+            "sglang": e.sglang_clump_ratio,
+            "trtllm": e.trtllm_clump_ratio,
+        }[layout.engine],
     )
 
 

@@ -11,6 +11,10 @@ __all__ = ["Sizes", "sizes"]
 
 _ELEMENTWISE_PASSES = 10.0
 """Times that the hidden state of a token is read or written besides GEMMs, in a layer."""
+_PERMUTE_PASSES = 4.0
+"""A token's hidden state is read and written for each of its experts, and so is their output."""
+_BETWEEN_PASSES = 5.0
+"""Gate and up projection are written and read, and their product too."""
 _DISPATCH_BYTES = 1.0
 """Hidden states go to the experts in FP8, and come back in half precision."""
 _COMBINE_BYTES = 2.0
@@ -48,6 +52,9 @@ class Sizes(NamedTuple):
     expert_weights: float
     """Of one expert's part on one GPU."""
     expert_bytes: float
+    permute_bytes: float
+    """Of one token in a layer with experts: what is gathered for its experts, passed between their
+    two GEMMs, and summed up again."""
     router_weights: float
     head_weights: float
     hidden: float
@@ -101,6 +108,9 @@ def sizes(layout: Layout) -> Sizes:
         local_experts=model.experts / layout.expert_parallel,
         expert_weights=expert,
         expert_bytes=expert * each,
+        permute_bytes=2.0
+        * model.experts_per_token
+        * (_PERMUTE_PASSES * hidden + _BETWEEN_PASSES * model.expert_intermediate / shards),
         router_weights=model.router_parameters,
         head_weights=model.vocab * model.hidden / tensor,
         hidden=hidden,

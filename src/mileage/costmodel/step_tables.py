@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from mileage.core.bounds import require_at_least
-from mileage.costmodel.efficiency import Efficiency
+from mileage.costmodel.efficiency_table import FITTED
 from mileage.costmodel.layout import Layout
 from mileage.costmodel.operators import Array, Load, operators
 from mileage.costmodel.rates import rates
@@ -31,7 +31,7 @@ def padded(count: int, graph_sizes: Sequence[int] | None) -> int | None:
 
 def step_seconds(layout: Layout, load: Load) -> Array:
     """Seconds of each step of `load`."""
-    each = operators(sizes(layout), rates(layout, layout.efficiency or Efficiency()), load)
+    each = operators(sizes(layout), rates(layout, layout.efficiency or FITTED), load)
     total: Array = np.sum([operator.seconds for operator in each], axis=0)
     return total
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import typer
 from rich.console import Console
@@ -17,10 +17,11 @@ from mileage.cli.simulate_arguments import (
 from mileage.cli.simulate_cache import cache
 from mileage.cli.simulate_capacity import Goal, capacity_of, impossible
 from mileage.cli.simulate_document import capacity_document, comparison_document, run_document
-from mileage.cli.simulate_run import run_arm
-from mileage.cli.simulate_scenario import scenario_of
+from mileage.cli.simulate_html import check_report, write_report
+from mileage.cli.simulate_run import ArmRun, run_arm
+from mileage.cli.simulate_scenario import Scenario, scenario_of
 from mileage.cli.simulate_tables import show_capacity, show_comparison, show_run
-from mileage.cli.simulate_workload import workload
+from mileage.cli.simulate_workload import Workload, workload
 from mileage.core.errors import ConfigError, TraceError
 
 __all__ = ["simulate"]
@@ -48,10 +49,12 @@ def run(context: typer.Context, arguments: RunArguments) -> None:
     if arguments.trace is None and arguments.model is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+    check_report(arguments.report)
     scenario = scenario_of(arguments)
     console = Console(stderr=True, highlight=False)
     with _told_faults(), workload(arguments, console, once=True) as work:
         done = run_arm(scenario, scenario.arms[0], work, console, rate_scale=arguments.rate_scale)
+    _report(arguments, scenario, work, [done])
     if arguments.as_json:
         typer.echo(run_document(scenario, work, done))
     else:
@@ -69,6 +72,7 @@ def compare(context: typer.Context, arguments: CompareArguments) -> None:
     Example: mileage simulate compare --trace synthetic:rate=30,duration=10m --model llama-3.1-8b
     --gpu h100 --slo ttft=2s,itl=60ms --policy off,static:64,model
     """
+    check_report(arguments.report)
     scenario = scenario_of(arguments, several=True)
     console = Console(stderr=True, highlight=False)
     with _told_faults(), workload(arguments, console, once=False) as work:
@@ -76,6 +80,7 @@ def compare(context: typer.Context, arguments: CompareArguments) -> None:
             run_arm(scenario, arm, work, console, rate_scale=arguments.rate_scale)
             for arm in scenario.arms
         ]
+    _report(arguments, scenario, work, runs)
     if arguments.as_json:
         typer.echo(comparison_document(scenario, work, runs))
     else:
@@ -98,6 +103,7 @@ def capacity(context: typer.Context, arguments: CapacityArguments) -> None:
         decile_min=arguments.decile_min,
         tolerance=arguments.tolerance,
     )
+    check_report(arguments.report)
     scenario = scenario_of(arguments, several=True, needs_slo=True)
     console = Console(stderr=True, highlight=False)
     with _told_faults(), workload(arguments, console, once=False) as work:
@@ -107,6 +113,7 @@ def capacity(context: typer.Context, arguments: CapacityArguments) -> None:
         ]
     if all(each.light is not None for each in found):
         raise impossible(scenario, goal, found)
+    _report(arguments, scenario, work, [each.run for each in found if each.run is not None])
     if arguments.as_json:
         typer.echo(capacity_document(scenario, work, goal, found))
     else:
@@ -117,6 +124,14 @@ def capacity(context: typer.Context, arguments: CapacityArguments) -> None:
 
 
 simulate.command()(cache)
+
+
+def _report(
+    arguments: RunArguments, scenario: Scenario, work: Workload, runs: Sequence[ArmRun]
+) -> None:
+    if arguments.report is not None and runs:
+        write_report(arguments.report, scenario, work, runs)
+        typer.echo(f"wrote {arguments.report}", err=True)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -14,7 +14,13 @@ from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
 from mileage.cli.simulate_workload import Workload
 
-__all__ = ["capacity_document", "comparison_document", "run_document"]
+__all__ = [
+    "arm_assumptions",
+    "assumptions",
+    "capacity_document",
+    "comparison_document",
+    "run_document",
+]
 
 
 def run_document(scenario: Scenario, work: Workload, run: ArmRun) -> str:

@@ -51,7 +51,7 @@ FIGURES: Final = (
     Figure("e2e_s.p95", "E2E p95", seconds, -1),
     Figure("e2e_s.p99", "E2E p99", seconds, -1),
     Figure("output_tokens_per_s", "output tokens", rate, 1),
-    Figure("usd_per_mtok", "cost of a million output tokens", usd, -1),
+    Figure("usd_per_mtok", "cost per million output tokens", usd, -1),
     Figure("usd_per_mtok_in_slo", "  of those within targets", usd, -1),
     Figure("gpu_busy_ratio", "GPU busy", percent),
     Figure("kv_cache_usage_mean_ratio", "KV cache used, mean", percent),

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mileage.costmodel.plane import Features
 from mileage.costmodel.step_time import StepTimeFit
 from mileage.policy.limits.limit import RequestSample
 from mileage.policy.limits.readings import count_of, positive
@@ -31,6 +32,14 @@ class _Recent(NamedTuple):
     prefill_tokens: float
     prompt_tokens: float
     itl_p99_s: float | None
+
+
+class _Line(NamedTuple):
+    """Of the step time, over the number of requests (with their context) and prompt tokens."""
+
+    fixed_s: float
+    request_s: float
+    prefill_s: float
 
 
 class LatencyModel:
@@ -75,11 +84,17 @@ class LatencyModel:
         recent = self._recent
         while recent and recent[0].now_s < now_s - _RECENT_S:
             recent.popleft()
-        running = sum(r.running for r in recent) or 1.0
-        self._context_tokens = sum(r.kv_tokens for r in recent) / running
-        self.prefill_tokens_ratio = sum(r.prefill_tokens for r in recent) / running
-        self.prompt_tokens = sum(r.prompt_tokens for r in recent) / max(1, len(recent))
-        self.running_seen = max((r.running for r in recent), default=0.0)
+        running = kv_tokens = prefill_tokens = prompt_tokens = most = 0.0
+        for r in recent:
+            running += r.running
+            kv_tokens += r.kv_tokens
+            prefill_tokens += r.prefill_tokens
+            prompt_tokens += r.prompt_tokens
+            most = max(most, r.running)
+        self._context_tokens = kv_tokens / (running or 1.0)
+        self.prefill_tokens_ratio = prefill_tokens / (running or 1.0)
+        self.prompt_tokens = prompt_tokens / max(1, len(recent))
+        self.running_seen = most
 
     def _learn(self, sample: RequestSample, now_s: float) -> None:
         """Figures that cannot be are left out."""
@@ -99,6 +114,14 @@ class LatencyModel:
             )
         )
 
+    def _lines(self) -> list[_Line]:
+        """The planes of the fit for the present mix; none until there is a fit."""
+        context_tokens = self._context_tokens
+        return [
+            _Line(fixed, per_request + per_kv * context_tokens, per_prefill)
+            for fixed, per_request, per_kv, per_prefill in self.fit.planes
+        ]
+
     def step_s(self, running: float, prefill_tokens: float | None = None) -> float:
         """Time of a step with as many requests of the present mix; inf until there is a fit.
 
@@ -106,37 +129,41 @@ class LatencyModel:
         """
         if prefill_tokens is None:
             prefill_tokens = running * self.prefill_tokens_ratio
-        step_s = self.fit.predict(running, running * self._context_tokens, prefill_tokens)
-        return math.inf if step_s is None else step_s
+        return _step_s(self._lines(), running, prefill_tokens)
 
     def stalls(self, since_s: float) -> list[float]:
         """Stalls in seconds, ascending, of requests that began no earlier and ran in company.
 
         One that runs alone waits for no other's prompt: it says nothing about those that do not.
         """
+        planes = self.fit.planes
         return sorted(
-            self._stall(r, r.itl_p99_s)
+            _stall_s(r, r.itl_p99_s, planes)
             for r in self._recent
             if r.itl_p99_s is not None and r.began_s >= since_s and r.running >= _COMPANY
         )
 
-    def _stall(self, recent: _Recent, itl_p99_s: float) -> float:
-        step_s = self.fit.predict(recent.running, recent.kv_tokens, recent.prefill_tokens)
-        return 0.0 if step_s is None else max(0.0, itl_p99_s - step_s)
-
     def most_within(self, cap_s: float, stall_s: float, ceiling: int) -> int:
-        """The most requests of the present mix whose step and stall stay within `cap_s`; or 0.
-
-        A step takes no less time with more requests, so it is found by halving.
-        """
-        low, high = 0, ceiling
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.step_s(middle) + stall_s <= cap_s:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        """The most requests of the present mix whose step and stall stay within `cap_s`; or 0."""
+        lines, ratio = self._lines(), self.prefill_tokens_ratio
+        if not lines:
+            return 0
+        most = float(ceiling)
+        for fixed_s, request_s, prefill_s in lines:
+            rise_s = request_s + ratio * prefill_s
+            spare_s = cap_s - stall_s - fixed_s
+            if rise_s * ceiling > spare_s:
+                most = min(most, spare_s / rise_s) if rise_s > 0.0 else 0.0
+        found = max(0, math.floor(most))
+        # A quotient may be off by one: what was divided decides.
+        while found and _step_s(lines, found, found * ratio) + stall_s > cap_s:
+            found -= 1
+        while found < ceiling:
+            following = found + 1
+            if _step_s(lines, following, following * ratio) + stall_s > cap_s:
+                break
+            found = following
+        return found
 
     def best_attained(self, cap_s: float, stalls: list[float], ceiling: int) -> int:
         """The number of requests at which the most tokens per second come within `cap_s`; or 0.
@@ -145,13 +172,16 @@ class LatencyModel:
         runs beside them. A request that runs alone meets none, which is worth it where company
         brings little: not where it would cost the replica most of its tokens.
         """
-        alone_s, most = self.step_s(1, 0.0), self.step_s(ceiling)
+        lines, ratio = self._lines(), self.prefill_tokens_ratio
+        alone_s, most = _step_s(lines, 1, 0.0), _step_s(lines, ceiling, ceiling * ratio)
         best, best_rate = 0, 0.0
         if 0.0 < alone_s <= cap_s and most >= _ALONE_RATIO * ceiling * alone_s:
             best, best_rate = 1, len(stalls) / alone_s
         running = 2
         while running <= ceiling:
-            step_s = self.step_s(running)
+            step_s = _step_s(lines, running, running * ratio)
+            if step_s > cap_s:
+                break  # with more of them it takes no less
             within = bisect_right(stalls, cap_s - step_s)
             rate = within * running / step_s if step_s > 0.0 else 0.0
             if rate > best_rate:
@@ -161,31 +191,45 @@ class LatencyModel:
 
     def prefill_within(self, cap_s: float, running: int) -> float:
         """Prompt tokens of one step that keep it within `cap_s`, beside as many requests."""
-        low, high = 0.0, _PREFILL_TOKENS_MAX
-        if self.step_s(running, high) <= cap_s:
-            return math.inf
-        while high - low > 1.0:
-            middle = (low + high) / 2
-            if self.step_s(running, middle) <= cap_s:
-                low = middle
-            else:
-                high = middle
-        return low
+        lines = self._lines()
+        if not lines:
+            return 0.0
+        most = math.inf
+        for fixed_s, request_s, prefill_s in lines:
+            spare_s = cap_s - fixed_s - running * request_s
+            if spare_s < _PREFILL_TOKENS_MAX * prefill_s or spare_s < 0.0:
+                most = min(most, spare_s / prefill_s if prefill_s > 0.0 else 0.0)
+        return max(0.0, most)
 
     def prefill_for(self, tokens_per_s: float, running: int) -> float:
         """Prompt tokens in flight that sustain this rate of prefill; inf: none does.
 
         Those in flight are prefilled in one step; the next ones come in during the step that
-        follows, which prefills none.
+        follows, which prefills none: p tokens suffice where p >= rate * (step(0) + step(p)).
         """
-        plain_s = self.step_s(running, 0.0)
-        low, high = 0.0, _PREFILL_TOKENS_MAX
-        if high < tokens_per_s * (plain_s + self.step_s(running, high)):
-            return math.inf
-        while high - low > 1.0:
-            middle = (low + high) / 2
-            if middle >= tokens_per_s * (plain_s + self.step_s(running, middle)):
-                high = middle
-            else:
-                low = middle
-        return high
+        lines = self._lines()
+        plain_s = _step_s(lines, running, 0.0)
+        least = 0.0
+        for fixed_s, request_s, prefill_s in lines:
+            spare = 1.0 - tokens_per_s * prefill_s
+            need = tokens_per_s * (plain_s + fixed_s + running * request_s)
+            if need > spare * _PREFILL_TOKENS_MAX:
+                return math.inf
+            if need > 0.0:
+                least = max(least, need / spare)
+        return least if lines else math.inf
+
+
+def _step_s(lines: Sequence[_Line], running: float, prefill_tokens: float) -> float:
+    step_s = -math.inf
+    for fixed_s, request_s, prefill_s in lines:
+        step_s = max(step_s, fixed_s + request_s * running + prefill_s * prefill_tokens)
+    return step_s if lines else math.inf
+
+
+def _stall_s(recent: _Recent, itl_p99_s: float, planes: Sequence[Features]) -> float:
+    if not planes:
+        return 0.0
+    running, kv_tokens, prefill_tokens = recent.running, recent.kv_tokens, recent.prefill_tokens
+    step_s = max(a + b * running + c * kv_tokens + d * prefill_tokens for a, b, c, d in planes)
+    return max(0.0, itl_p99_s - step_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, cast
 
 import msgspec
@@ -12,11 +11,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from mileage.cli.model_source import model_of
 from mileage.core.errors import ConfigError
-from mileage.costmodel.architecture import Architecture
-from mileage.costmodel.catalogue import architecture, gpu
+from mileage.costmodel.catalogue import gpu
 from mileage.costmodel.deployment import Deployment
-from mileage.costmodel.hf_config import from_hf_config
 from mileage.costmodel.layout import Engine
 from mileage.costmodel.precision import KvPrecision, precision
 from mileage.costmodel.roofline import OperatorReport, RooflineReport, report
@@ -47,7 +45,7 @@ def roofline(
 
     Example: mileage roofline --model qwen3-32b --gpu h20 --against a100 --batch 64 --context 4096
     """
-    shape = _model(model)
+    shape = model_of(model)
     if engine not in _ENGINES:
         raise ConfigError("engine", engine, f"one of {', '.join(_ENGINES)}")
     if kv not in ("bf16", "fp8"):
@@ -80,17 +78,6 @@ def roofline(
         first, second = reports
         ratio = first.step_s / second.step_s
         console.print(f"{first.gpu} takes {ratio:.2f} times as long as {second.gpu}.")
-
-
-def _model(name: str) -> Architecture:
-    path = Path(name)
-    if path.suffix != ".json":
-        return architecture(name)
-    try:
-        config = msgspec.json.decode(path.read_bytes(), type=dict)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigError("model", name, f"a readable config.json ({error})") from error
-    return from_hf_config(config, path.parent.name or name)
 
 
 def _show(console: Console, found: RooflineReport) -> None:

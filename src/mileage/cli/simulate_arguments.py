@@ -31,7 +31,8 @@ class RunArguments:
     model: Annotated[
         str | None,
         typer.Option(
-            help="Name of a built-in architecture, such as llama-3.1-8b or Qwen/Qwen3-32B."
+            help="A known model, such as llama-3.1-8b or Qwen/Qwen3-32B, or the path of a "
+            "Hugging Face config.json."
         ),
     ] = None
     gpu: Annotated[
@@ -57,9 +58,11 @@ class RunArguments:
     price: Annotated[
         float | None,
         typer.Option(
-            help="USD for one GPU and hour. [default: of the configuration, else unknown]"
+            help="USD for one GPU and hour. [default: of the configuration, else the median of "
+            "public prices]"
         ),
     ] = None
+    engine: Annotated[str, typer.Option(help="Whose step times: vllm, sglang or trtllm.")] = "vllm"
     engine_max_seqs: Annotated[
         int | None,
         typer.Option(

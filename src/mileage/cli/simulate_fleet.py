@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Final, get_args
 
 import msgspec
 
+from mileage.cli.model_source import model_of
 from mileage.cli.simulate_arguments import RunArguments
 from mileage.control.config import CostsConfig
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
-from mileage.costmodel.catalogue import architecture, gpu
+from mileage.costmodel.catalogue import gpu
 from mileage.costmodel.deployment import Deployment
 from mileage.costmodel.gpu import Gpu
+from mileage.costmodel.layout import Engine
 from mileage.costmodel.precision import KvPrecision, precision
+from mileage.costmodel.price import gpu_prices
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.node import ReplicaSpec
@@ -81,17 +85,22 @@ def fleet_of(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig
         return _fleet(arguments, gpu_name, tp, costs)
     except ConfigError as error:
         key = _KEYS.get(error.key, error.key)
-        raise ConfigError(key, error.value, error.expected) from None
+        raise ConfigError(key, error.value, error.expected, place=error.place) from None
 
 
 def _fleet(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) -> Fleet:
     assert arguments.model is not None
     kinds: dict[str, KvPrecision] = {kind: kind for kind in get_args(KvPrecision)}
-    if arguments.kv_dtype not in kinds:
-        raise ConfigError("--kv-dtype", arguments.kv_dtype, f"one of {', '.join(kinds)}")
+    engines: dict[str, Engine] = {engine: engine for engine in get_args(Engine)}
+    for key, value, known in (
+        ("--kv-dtype", arguments.kv_dtype, kinds),
+        ("--engine", arguments.engine, engines),
+    ):
+        if value not in known:
+            raise ConfigError(key, value, f"one of {', '.join(known)}")
     card = gpu(gpu_name)
     deployment = Deployment(
-        model=architecture(arguments.model),
+        model=model_of(arguments.model),
         gpu=card,
         tensor_parallel=tp,
         data_parallel=arguments.dp,
@@ -99,6 +108,7 @@ def _fleet(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) 
         expert_parallel=arguments.ep,
         weights=precision(arguments.precision),
         kv=kinds[arguments.kv_dtype],
+        engine=engines[arguments.engine],
         gpu_memory_utilization_ratio=arguments.gpu_memory,
     )
     seqs, tokens = _engine_limits(arguments, card)
@@ -111,7 +121,7 @@ def _fleet(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) 
         prefix_cache=arguments.prefix_cache,
         noise_ratio=arguments.noise,
     )
-    usd, source = _price(arguments, costs)
+    usd, source = _price(arguments, costs, card)
     gpus = deployment.gpus
     return Fleet(
         name=card.name if gpus == 1 else f"{gpus}x {card.name}",
@@ -120,6 +130,7 @@ def _fleet(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) 
         gpus=gpus,
         replicas=arguments.replicas,
         layout={
+            "engine_kind": deployment.engine,
             "tensor_parallel": tp,
             "data_parallel": arguments.dp,
             "pipeline_parallel": arguments.pp,
@@ -156,10 +167,22 @@ def _engine_limits(arguments: RunArguments, card: Gpu) -> tuple[int, int]:
     return given[0] or seqs, given[1] or max(tokens, given[0] or 0)
 
 
-def _price(arguments: RunArguments, costs: CostsConfig) -> tuple[float | None, str | None]:
+def _price(
+    arguments: RunArguments, costs: CostsConfig, card: Gpu
+) -> tuple[float | None, str | None]:
+    """USD per GPU and hour, and where that is from."""
     if arguments.price is not None:
         require_range("--price", arguments.price, 0.0, _PRICE_MAX_USD)
         return arguments.price, "--price"
     if costs.usd_per_gpu_hour is not None:
         return costs.usd_per_gpu_hour, "costs.usd_per_gpu_hour of the configuration"
-    return None, None
+    offers = gpu_prices(card)
+    if not offers:
+        return None, None
+    usd = statistics.median(offer.usd_per_gpu_hour for offer in offers)
+    low, high = offers[0], offers[-1]
+    if low is high:
+        return usd, f"{low.provider}, on demand ({low.source}, {low.date})"
+    of_low = f"{low.usd_per_gpu_hour:g} ({low.provider}, {low.date})"
+    of_high = f"{high.usd_per_gpu_hour:g} ({high.provider}, {high.date})"
+    return usd, f"median of {len(offers)} public prices on demand, {of_low} to {of_high}"

@@ -56,10 +56,29 @@ def test_the_document_has_the_figures_and_what_was_assumed() -> None:
     assert (assumed["seed"], assumed["policy"]) == (0, "off")
 
 
-def test_no_price_is_no_cost() -> None:
+def test_the_price_is_the_median_of_public_ones_and_says_of_which() -> None:
     found = document("--trace", TRACE, *FLEET, "--policy", "off")
+    assert found["usd_per_mtok"] > 0.0
+    assert found["assumptions"]["price_source"].startswith("median of ")
+
+
+def test_no_price_is_no_cost() -> None:
+    found = document("--trace", TRACE, "--model", "llama-3.1-8b", "--gpu", "h20-96gb")
     assert found["usd_per_mtok"] is None
     assert found["assumptions"]["price_source"] is None
+
+
+def test_a_model_is_read_from_its_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    shape = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 8}
+    rest = {"intermediate_size": 4096, "vocab_size": 32000, "model_type": "llama"}
+    config.write_text(json.dumps({**shape, **rest}))
+    for path in (config, tmp_path):
+        found = document("--trace", TRACE, "--model", str(path), "--gpu", "t4")
+        assert found["assumptions"]["model"] == tmp_path.name
+    config.write_text(json.dumps({**shape, "model_type": "llama"}))
+    message = error_of("--trace", TRACE, "--model", str(config), "--gpu", "t4")
+    assert f"{config}: intermediate_size" in message
 
 
 def test_equal_seeds_give_equal_figures() -> None:
@@ -164,6 +183,10 @@ def test_whoever_the_trace_was_for_it_is_for_the_simulated_model(tmp_path: Path)
         ),
         pytest.param(("--trace", TRACE, *FLEET, "--policy", "aimd:5"), "static:LIMIT", id="limit"),
         pytest.param(("--trace", TRACE, *FLEET, "--kv-dtype", "fp2"), "--kv-dtype", id="KV dtype"),
+        pytest.param(("--trace", TRACE, *FLEET, "--engine", "tgi"), "sglang", id="engine"),
+        pytest.param(
+            ("--trace", TRACE, "--model", "gone.json", "--gpu", "h100"), "gone.json", id="file"
+        ),
         pytest.param(("--trace", TRACE, *FLEET, "--precision", "fp2"), "--precision", id="dtype"),
         pytest.param(("--trace", TRACE, *FLEET, "--gaps", "p95"), "p99, mean", id="gaps"),
         pytest.param(("--trace", TRACE, *FLEET, "--path", "slow"), "python", id="path"),

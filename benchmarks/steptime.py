@@ -103,7 +103,7 @@ def write(rows: Sequence[Measured], output: Output) -> None:
     output.say(f"fitting to all {len(rows)} rows")
     tpot, ttft = within_rows(rows)
     TABLE.write_text(table_text(fit(rows), tpot, ttft), "utf-8")
-    output.say(f"wrote {TABLE.name}; run ruff format on it")
+    output.say(f"wrote {TABLE.name}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -48,6 +48,8 @@ class Measured:
     output_tokens: float
     step_tokens_max: int
     running_max: int
+    same_length: bool
+    """All prompts and answers are equally long."""
     tpot_s: float | None = None
     ttft_s: float | None = None
     e2e_s: float | None = None
@@ -105,7 +107,8 @@ def _measured(row: dict[str, str]) -> Measured:
         raise _UnusableError(f"TTFT above {QUEUE_TTFT_S:.0f} s")
     if output < 16:
         raise _UnusableError("fewer than 16 tokens of output")
-    if _random_lengths(row):
+    vary = _random_lengths(row)
+    if vary:
         prompt, output = prompt * _RANDOM_LENGTH_RATIO, output * _RANDOM_LENGTH_RATIO
     deployment = _deployment(row)
     if "DeepSeek" in deployment.model.name and deployment.engine == "trtllm" and tpot:
@@ -127,6 +130,7 @@ def _measured(row: dict[str, str]) -> Measured:
         output_tokens=output,
         step_tokens_max=8192 if large or deployment.engine != "vllm" else 2048,
         running_max=1024 if large else 256,
+        same_length=not vary and row["source_class"] != "GPUStack",
         tpot_s=None if tpot is None else tpot / 1e3,
         ttft_s=None if ttft is None or known_prefix else ttft / 1e3,
         e2e_s=e2e_s,

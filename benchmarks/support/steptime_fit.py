@@ -71,13 +71,7 @@ class Predictor:
         self._which = np.array(which, dtype=np.intp)
         each = np.array([sizes(layout) for layout in self._layouts], dtype=np.float64)
         self._size = Sizes(*each[self._which].T)
-        columns = np.array(
-            [
-                (r.requests, r.prompt_tokens, r.output_tokens, r.running_max, r.step_tokens_max)
-                for r in rows
-            ],
-            dtype=np.float64,
-        ).T
+        columns = np.array([_columns(row) for row in rows], dtype=np.float64).T
         self._columns = columns
         self.targets = Targets(
             tpot=_logs([r.tpot_s for r in rows]),
@@ -102,6 +96,18 @@ class Predictor:
             np.log(found.tpot_s) - self.targets.tpot,
         )
         return tpot, np.log(found.ttft_s) - self.targets.ttft
+
+
+def _columns(row: Measured) -> tuple[float, ...]:
+    """The fields of ClosedLoop."""
+    return (
+        row.requests,
+        row.prompt_tokens,
+        row.output_tokens,
+        row.running_max,
+        row.step_tokens_max,
+        float(row.same_length),
+    )
 
 
 def _logs(values: Sequence[float | None]) -> Array:
@@ -155,7 +161,7 @@ def fit(rows: Sequence[Measured]) -> Efficiency:
 
 
 def _spread(name: str) -> float:
-    if name.endswith("_ttft_s"):
+    if name == "ttft_s":
         return _FIRST_SPREAD
     return _RATIO_SPREAD if name.endswith("_ratio") else _TIME_SPREAD
 

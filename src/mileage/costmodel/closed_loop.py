@@ -26,6 +26,8 @@ class ClosedLoop(NamedTuple):
     running_max: Array
     """What the engine runs at once, by its setting and by its memory."""
     step_tokens_max: Array
+    same_length: Array
+    """1 where all requests are equally long, 0 where they differ."""
 
 
 class Latencies(NamedTuple):
@@ -52,8 +54,10 @@ def closed_loop(size: Sizes, rate: Rates, loop: ClosedLoop) -> Latencies:
 
     F is a step with as many prompt tokens as a step may have: there is no longer one. Where all
     begin at once, w = 1/2 (the mean request waits for half of the others); where they begin evenly
-    spread, 0: w = clump / 2. The n that decode are the share of the R in flight that TPOT and TTFT
-    give, and those depend on n: a few rounds settle both.
+    spread, 0: w = clump / 2. But requests of the same length whose prompts were computed in one
+    step end in one step, and their successors' prompts share one again: all g prompts that fit in
+    a step wait for each other, so that w (R - 1) is at least g - 1. The n that decode are the share
+    of the R in flight that TPOT and TTFT give, and those depend on n: a few rounds settle both.
     """
     running = np.minimum(loop.requests, loop.running_max)
     outputs = np.maximum(loop.output_tokens - 1.0, 1.0)
@@ -69,12 +73,13 @@ def closed_loop(size: Sizes, rate: Rates, loop: ClosedLoop) -> Latencies:
         shared_s, chunks = _mixed(size, rate, loop, decoding, context, room, together)
         prompt_s = chunks * np.maximum(shared_s - decode_s, 0.0) / together
         full_s, _ = _mixed(size, rate, loop, decoding, context, room, room / loop.prompt_tokens)
-        others = np.maximum(running - 1.0, 0.0) * prompt_s
-        before = rate.clump_ratio / 2.0
-        later_s = decode_s + (1.0 - before) * others / outputs
+        others = np.maximum(running - 1.0, 0.0)
+        group = np.minimum(running, np.maximum(room / loop.prompt_tokens, 1.0))
+        before = np.maximum(rate.clump_ratio / 2.0 * others, loop.same_length * (group - 1.0))
+        later_s = decode_s + (others - before) * prompt_s / outputs
         tpot_s = np.minimum(later_s, np.maximum(full_s, decode_s))
         waiting = np.where(running > 1.0, decode_s / 2.0, 0.0)
-        first_s = rate.ttft_s + waiting + alone_chunks * alone_s + before * others
+        first_s = rate.ttft_s + waiting + alone_chunks * alone_s + before * prompt_s
         found = outputs * tpot_s / (outputs * tpot_s + first_s)
         share = _DAMPING * share + (1.0 - _DAMPING) * found
     busy = np.minimum((running * prompt_s) / (outputs * tpot_s + first_s), 1.0)

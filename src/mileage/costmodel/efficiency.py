@@ -69,13 +69,10 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Scheduling and preparing a step, as far as it does not overlap with the GPU's work."""
     sglang_step_s: float = 1.0e-3
     trtllm_step_s: float = 1.0e-3
-    vllm_ttft_s: float = 15e-3
+    ttft_s: float = 15e-3
     """What a first token takes besides steps: HTTP, tokenising, the first event."""
-    sglang_ttft_s: float = 15e-3
-    trtllm_ttft_s: float = 15e-3
-    vllm_clump_ratio: float = 0.2
-    """Of a closed loop: how much requests begin together, 0 (evenly spread) to 1 (all at once).
-    Where prompts wait until others' tokens are done, and the other way round, they stay together;
-    where both are mixed in one step, they drift apart."""
-    sglang_clump_ratio: float = 0.8
-    trtllm_clump_ratio: float = 0.3
+    mixed_clump_ratio: float = 0.2
+    """Of a closed loop: how much requests begin together, 0 (evenly spread) to 1 (all at once),
+    with an engine that computes prompts and tokens in one step, so that requests drift apart."""
+    prefill_first_clump_ratio: float = 0.8
+    """The same with one that lets tokens wait for prompts (SGLang), so that they stay together."""

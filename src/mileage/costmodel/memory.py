@@ -8,6 +8,8 @@ import msgspec
 
 from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError
+from mileage.costmodel.catalogue import GPUS
+from mileage.costmodel.gpu import Gpu
 from mileage.costmodel.layout import Layout
 from mileage.costmodel.precision import KV_BYTES
 from mileage.costmodel.sizes import sizes
@@ -110,8 +112,11 @@ def _layer_bytes(layout: Layout) -> float:
 def _does_not_fit(
     layout: Layout, missing: float, step_tokens_max: int, requests_max: int
 ) -> ConfigError:
-    would = _smallest_tensor_parallel(layout, step_tokens_max, requests_max)
-    hint = f"tensor_parallel={would} would do" if would else "no tensor_parallel would do"
+    tensor = _smallest_tensor_parallel(layout, step_tokens_max, requests_max)
+    gpu = _smallest_gpu(layout, step_tokens_max, requests_max)
+    ways = [f"tensor_parallel={tensor}"] if tensor else []
+    ways += [gpu.name] if gpu else []
+    hint = f"{' or '.join(ways)} would do" if ways else "no GPU of the catalogue would do"
     need = (layout.gpu.memory_bytes * layout.gpu_memory_utilization_ratio + missing) / _GB
     return ConfigError(
         "tensor_parallel",
@@ -133,4 +138,13 @@ def _smallest_tensor_parallel(
         wider = msgspec.structs.replace(layout, tensor_parallel=tensor)
         if memory_use(wider, step_tokens_max, requests_max).kv > 0:
             return tensor
+    return None
+
+
+def _smallest_gpu(layout: Layout, step_tokens_max: int, requests_max: int) -> Gpu | None:
+    """The one with the least memory that holds the model as it is laid out."""
+    for gpu in sorted(GPUS, key=lambda each: each.memory_bytes):
+        other = msgspec.structs.replace(layout, gpu=gpu, interconnect=None)
+        if memory_use(other, step_tokens_max, requests_max).kv > 0:
+            return gpu
     return None

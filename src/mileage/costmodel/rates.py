@@ -125,14 +125,10 @@ def rates(layout: Layout, efficiency: Efficiency) -> Rates:
             layout.engine
         ],
         request_s=e.request_s,
-        ttft_s={"vllm": e.vllm_ttft_s, "sglang": e.sglang_ttft_s, "trtllm": e.trtllm_ttft_s}[
-            layout.engine
-        ],
-        clump_ratio={
-            "vllm": e.vllm_clump_ratio,
-            "sglang": e.sglang_clump_ratio,
-            "trtllm": e.trtllm_clump_ratio,
-        }[layout.engine],
+        ttft_s=e.ttft_s,
+        clump_ratio=e.prefill_first_clump_ratio
+        if layout.engine == "sglang"
+        else e.mixed_clump_ratio,
     )
 
 

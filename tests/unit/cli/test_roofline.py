@@ -1,0 +1,65 @@
+"""`mileage roofline`: one JSON document, two GPUs side by side, and one clear error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mileage.cli.main import app
+from mileage.core.errors import ConfigError
+
+ARGUMENTS = ["roofline", "--model", "qwen3-32b", "--gpu", "h20", "--batch", "64"]
+
+
+def test_the_document_adds_up() -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--json"])
+    document = json.loads(result.stdout)
+    assert sum(o["time_s"] for o in document["operators"]) == pytest.approx(document["step_s"])
+    assert document["bound"] == "compute"
+    assert document["gpu"] == "H20-96GB"
+
+
+def test_two_gpus_are_compared() -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--against", "a100"])
+    assert result.exit_code == 0
+    assert "H20-96GB takes" in result.stdout
+    assert "feed-forward" in result.stdout
+    both = json.loads(CliRunner().invoke(app, [*ARGUMENTS, "--against", "a100", "--json"]).stdout)
+    assert [report["bound"] for report in both["reports"]] == ["compute", "memory"]
+
+
+def test_a_config_file_may_describe_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    config = {
+        "model_type": "llama",
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 4,
+        "vocab_size": 1000,
+    }
+    path.write_text(json.dumps(config), "utf-8")
+    result = CliRunner().invoke(app, ["roofline", "--model", str(path), "--gpu", "t4", "--json"])
+    assert json.loads(result.stdout)["step_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        pytest.param(["--model", "qwen3-33b"], "nearest: Qwen/Qwen3-32B", id="model"),
+        pytest.param(["--gpu", "h21"], "nearest: H20", id="GPU"),
+        pytest.param(["--model", "no/config.json"], "a config.json that can be read", id="file"),
+        pytest.param(["--weights", "fp7"], "precision", id="precision"),
+        pytest.param(["--engine", "ollama"], "engine", id="engine"),
+        pytest.param(["--kv", "int2"], "bf16 or fp8", id="KV cache"),
+        pytest.param(["--batch", "0"], "batch", id="nothing to do"),
+        pytest.param(["--tp", "5"], "tensor_parallel", id="heads do not divide"),
+    ],
+)
+def test_bad_input_gets_one_clear_error(changed: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, *changed])
+    assert isinstance(result.exception, ConfigError)
+    assert message in str(result.exception)

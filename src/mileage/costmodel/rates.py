@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from mileage.costmodel.efficiency import Efficiency
+from mileage.costmodel.gpu import Gpu
 from mileage.costmodel.layout import Layout
 from mileage.costmodel.precision import Precision, compute_tflops
 
@@ -15,6 +16,8 @@ _NETWORK_GB_PER_S = 50.0
 """One direction, per GPU: an InfiniBand port of 400 Gb/s."""
 _PEER_PCIE_SHARE = 0.5
 """Traffic between cards passes the root complex: out of one slot and into the other."""
+
+_Table = dict[Precision, float]
 
 
 class Rates(NamedTuple):
@@ -60,27 +63,7 @@ class Rates(NamedTuple):
 def rates(layout: Layout, efficiency: Efficiency) -> Rates:
     """The rates of that layout."""
     gpu, e = layout.gpu, efficiency
-    compute = {
-        "bf16": e.half_compute_ratio,
-        "fp8": e.fp8_compute_ratio if gpu.fp8_tflops else e.int4_compute_ratio,
-        "int8": e.fp8_compute_ratio if gpu.int8_tops else e.int4_compute_ratio,
-        "int4": e.int4_compute_ratio,
-        "fp4": e.fp4_compute_ratio if gpu.fp4_tflops else e.int4_compute_ratio,
-    }
-    memory = {
-        "bf16": e.half_memory_ratio,
-        "fp8": e.fp8_memory_ratio,
-        "int8": e.fp8_memory_ratio,
-        "int4": e.int4_memory_ratio,
-        "fp4": e.fp4_memory_ratio,
-    }
-    tile = {
-        "bf16": e.tile_rows,
-        "fp8": e.tile_rows if gpu.fp8_tflops else e.int4_tile_rows,
-        "int8": e.tile_rows if gpu.int8_tops else e.int4_tile_rows,
-        "int4": e.int4_tile_rows,
-        "fp4": e.tile_rows if gpu.fp4_tflops else e.int4_tile_rows,
-    }
+    compute, memory, tile = _by_precision(gpu, e)
     slow = layout.engine == "sglang" and layout.weights == "int4"
     byte_s = 1e-9 / gpu.bandwidth_gb_per_s
     half_s = 1e-12 / gpu.half_tflops
@@ -130,6 +113,37 @@ def rates(layout: Layout, efficiency: Efficiency) -> Rates:
         if layout.engine == "sglang"
         else e.mixed_clump_ratio,
     )
+
+
+def _by_precision(gpu: Gpu, e: Efficiency) -> tuple[_Table, _Table, _Table]:
+    """Shares of the compute peak and of the bandwidth, and rows of a tile, by weights' precision.
+
+    What the GPU cannot multiply in is unpacked on the way, as INT4 always is.
+    """
+    native: dict[Precision, bool] = {
+        "bf16": True,
+        "fp8": gpu.fp8_tflops is not None,
+        "int8": gpu.int8_tops is not None,
+        "int4": False,
+        "fp4": gpu.fp4_tflops is not None,
+    }
+    reached: _Table = {
+        "bf16": e.half_compute_ratio,
+        "fp8": e.fp8_compute_ratio,
+        "int8": e.fp8_compute_ratio,
+        "int4": e.int4_compute_ratio,
+        "fp4": e.fp4_compute_ratio,
+    }
+    memory: _Table = {
+        "bf16": e.half_memory_ratio,
+        "fp8": e.fp8_memory_ratio,
+        "int8": e.fp8_memory_ratio,
+        "int4": e.int4_memory_ratio,
+        "fp4": e.fp4_memory_ratio,
+    }
+    compute = {k: reached[k] if own else e.int4_compute_ratio for k, own in native.items()}
+    tile = {k: e.tile_rows if own else e.int4_tile_rows for k, own in native.items()}
+    return compute, memory, tile
 
 
 def _link(layout: Layout, members: int, e: Efficiency) -> tuple[float, float]:

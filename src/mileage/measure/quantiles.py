@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-__all__ = ["quantile", "quantile_of_runs", "rank"]
+__all__ = ["nearest_rank", "quantile", "quantile_of_runs", "rank"]
 
 
 def rank(q: float, count: int) -> int:
@@ -19,6 +19,11 @@ def rank(q: float, count: int) -> int:
     """
     if not (0.0 <= q <= 1.0 and count >= 1):
         raise ValueError(f"q must be in 0..1 and count at least 1, got {q!r} and {count!r}")
+    return nearest_rank(q, count)
+
+
+def nearest_rank(q: float, count: int) -> int:
+    """`rank` without a check: plain arithmetic, for compiled code."""
     return min(count, max(1, math.ceil(q * count * (1.0 - 1e-12))))
 
 

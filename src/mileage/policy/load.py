@@ -12,14 +12,14 @@ __all__ = ["PREFILL_COST_BUSY", "ReplicaLoad", "work_of"]
 PREFILL_COST_BUSY = 0.2
 """What a prompt token takes of a busy engine, in output tokens."""
 _PREFILL_COST_ALONE = 0.02
-_WINDOW_REQUESTS = 16
+WINDOW_REQUESTS = 16
 _WINDOW_S = 1.0
 _BUSY_MIN_S = 1e-6
-_SILENCE_S = 30.0
+SILENCE_S = 30.0
 _VIEWS_APART_S = 0.25
-_KV_HOT_RATIO = 0.95
-_QUEUE_MIN = 2
-_QUEUE_RATIO = 0.1
+KV_HOT_RATIO = 0.95
+QUEUE_MIN = 2
+QUEUE_RATIO = 0.1
 
 
 def work_of(prompt_tokens: float, output_tokens: float) -> float:
@@ -139,14 +139,20 @@ class ReplicaLoad:
     ) -> None:
         """One of our requests, sent at `started_s` as `work_tokens`, is complete: learn from it."""
         self.ended(work_tokens, now_s)
+        self._count(work_tokens, prompt_tokens, output_tokens, now_s - started_s)
+        if self._finished >= WINDOW_REQUESTS and now_s >= self._window_due_s:
+            self._learn(now_s)
+
+    def _count(
+        self, work_tokens: float, prompt_tokens: float, output_tokens: int, presence_s: float
+    ) -> None:
+        """Take the request into the window of finished ones."""
         done = 1.0 + _PREFILL_COST_ALONE * prompt_tokens + output_tokens
         self._finished += 1
         self._done += done
         self._done_work += 1.0 + PREFILL_COST_BUSY * prompt_tokens + output_tokens
         self._expected += done * work_tokens
-        self._presence_s += now_s - started_s
-        if self._finished >= _WINDOW_REQUESTS and now_s >= self._window_due_s:
-            self._learn(now_s)
+        self._presence_s += presence_s
 
     def _learn(self, now_s: float) -> None:
         """Close the window of finished requests.
@@ -180,15 +186,15 @@ class ReplicaLoad:
         self._view_until_s = view.observed_s + self.view_max_age_s
         running, waiting = view.running or 0, view.waiting or 0
         self._others = max(0, running + waiting - self.in_flight)
-        self._queueing = waiting >= max(_QUEUE_MIN, _QUEUE_RATIO * running)
+        self._queueing = waiting >= max(QUEUE_MIN, QUEUE_RATIO * running)
         kv_ratio = view.kv_cache_usage_ratio
         preempted = None if last is None else _grown(last.preemptions_total, view.preemptions_total)
-        self.hot = (kv_ratio is not None and kv_ratio >= _KV_HOT_RATIO) or bool(preempted)
+        self.hot = (kv_ratio is not None and kv_ratio >= KV_HOT_RATIO) or bool(preempted)
         most = view.running_max if view.running_max and view.running_max > 0 else None
         if most != self._rate.running_max:
             self._rate.running_max = most
             self._rates.refresh()
-        if last is not None and now_s - self._sampled_s > _SILENCE_S:
+        if last is not None and now_s - self._sampled_s > SILENCE_S:
             self._learn_from_views(last, view)
 
     def _learn_from_views(self, last: ReplicaView, view: ReplicaView) -> None:

@@ -17,7 +17,7 @@ __all__ = ["Candidates", "Router", "RoutingConfig", "name_hash"]
 _BUCKETS = 4096
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_HOT_FACTOR = 2.0
+HOT_FACTOR = 2.0
 
 L = TypeVar("L", bound=ReplicaLoad)
 
@@ -132,7 +132,7 @@ class Router:
         one_s, other_s = one.done_s(work_tokens, now_s), other.done_s(work_tokens, now_s)
         if one.hot is not other.hot:
             if one.hot:
-                one_s *= _HOT_FACTOR
+                one_s *= HOT_FACTOR
             else:
-                other_s *= _HOT_FACTOR
+                other_s *= HOT_FACTOR
         return one if one_s <= other_s else other

@@ -11,9 +11,9 @@ from mileage.core.request import Request
 from mileage.policy.modality import AUDIO_FRAMES_PER_TOKEN, IMAGE_PATCHES_PER_TOKEN
 from mileage.workload.trace_request import TraceRequest
 
-__all__ = ["checked", "request_of", "units_of"]
+__all__ = ["PREFIX_MASK", "checked", "estimated_tokens", "request_of", "units_of"]
 
-_PREFIX_MASK: Final = (1 << 63) - 1
+PREFIX_MASK: Final = (1 << 63) - 1
 
 
 def checked(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
@@ -49,12 +49,12 @@ def request_of(
         media += trace.audio_frames / AUDIO_FRAMES_PER_TOKEN
         prompt_tokens = max(1, round(prompt_tokens - media))
     if error_ratio:
-        prompt_tokens = max(1, round(prompt_tokens * (1.0 + random.gauss(0.0, error_ratio))))
+        prompt_tokens = estimated_tokens(prompt_tokens, error_ratio, random)
     prefix_key = None
     if trace.prefix_blocks:
-        prefix_key = trace.prefix_blocks[0] & _PREFIX_MASK
+        prefix_key = trace.prefix_blocks[0] & PREFIX_MASK
     elif trace.conversation is not None:
-        prefix_key = trace.conversation & _PREFIX_MASK
+        prefix_key = trace.conversation & PREFIX_MASK
     embeds = trace.endpoint == "embeddings"
     return Request(
         id=request_id,
@@ -72,6 +72,11 @@ def request_of(
         merge_key=None if trace.content_id is None else f"{model}:{trace.content_id}",
         batch_key=model if embeds else None,
     )
+
+
+def estimated_tokens(prompt_tokens: int, error_ratio: float, random: Random) -> int:
+    """What a gateway takes a prompt of so many tokens for."""
+    return max(1, round(prompt_tokens * (1.0 + random.gauss(0.0, error_ratio))))
 
 
 def units_of(trace: TraceRequest, block_tokens: int) -> tuple[tuple[Hashable, ...], int]:

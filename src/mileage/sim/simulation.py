@@ -34,7 +34,7 @@ from mileage.sim.series import Series
 from mileage.sim.treasury_desk import TreasuryDesk
 from mileage.workload.trace_request import TraceRequest
 
-__all__ = ["SimConfig", "SimResult", "Simulation"]
+__all__ = ["SimConfig", "SimResult", "Simulation", "split_random"]
 
 _WAKE: Final = 1
 _TELL: Final = 2
@@ -108,18 +108,20 @@ class Simulation:
             raise ConfigError("replicas", names, "one or more names, each of them once")
         self._config = config = config or SimConfig()
         random = Random(config.seed)  # noqa: S311 (no secret)
-        self._errors = _split(random)
+        self._errors = split_random(random)
         control = msgspec.structs.replace(
             control, replica_gpus={spec.name: spec.gpus for spec in replicas}
         )
         self.controller = Controller(
             names,
             config=control,
-            random=_split(random),
+            random=split_random(random),
             in_flight_max=config.in_flight_max,
         )
         self._specs = tuple(replicas)
-        self._nodes = [Node(spec, index, _split(random)) for index, spec in enumerate(replicas)]
+        self._nodes = [
+            Node(spec, index, split_random(random)) for index, spec in enumerate(replicas)
+        ]
         self._by_name = {node.name: node for node in self._nodes}
         self._model = replicas[0].models[0]
         self._queue: EventQueue[_Payload] = EventQueue()
@@ -339,6 +341,6 @@ class Simulation:
                 node.ticket = self._queue.push(engine.due_s, _STEP, node)
 
 
-def _split(random: Random) -> Random:
+def split_random(random: Random) -> Random:
     """Another generator, so that one who draws more does not change what others draw."""
     return Random(random.getrandbits(64))  # noqa: S311 (no secret)

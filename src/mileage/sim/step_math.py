@@ -15,10 +15,13 @@ from typing import Final
 __all__ = [
     "NEVER",
     "blocks_of",
+    "busy_of",
+    "mixed_line_s",
     "pairs_of",
     "series_s",
     "steps_to_reach",
     "steps_until",
+    "stretch_of",
     "stretch_s",
     "turn_of",
 ]
@@ -32,9 +35,28 @@ def blocks_of(tokens: int, block_tokens: int) -> int:
     return -(-tokens // block_tokens)
 
 
+def busy_of(tokens: int, token_s: float, passed_s: float) -> float:
+    """How full the steps of a time were, times the share of it that had any: see `Node.observe`."""
+    return min(1.0, tokens * token_s / passed_s)
+
+
 def pairs_of(before: int, chunk: int) -> float:
     """Pairs of a query and a key of a chunk of a prompt behind `before` earlier tokens."""
     return chunk * before + chunk * (chunk + 1) / 2
+
+
+def mixed_line_s(
+    mixed_s: float,
+    kv_s: float,
+    pair_s: float,
+    request_s: float,
+    decoding: int,
+    context: int,
+    pairs: float,
+) -> float:
+    """Seconds that one line gives a step with prompt tokens; `mixed_s`: for all of its tokens."""
+    line_s = mixed_s + request_s * decoding
+    return line_s + (kv_s * context + pair_s * pairs)
 
 
 def series_s(steps: int, c: float, d: float) -> float:
@@ -51,6 +73,15 @@ def turn_of(c1: float, d1: float, c2: float, d2: float) -> int:
         return NEVER
     turn = (c1 - c2) / (d2 - d1)
     return int(turn) + 1 if turn < NEVER else NEVER
+
+
+def stretch_of(
+    c1: float, d1: float, c2: float, d2: float
+) -> tuple[float, float, int, float, float]:
+    """The stretch (c1, d1, turn, c2, d2) of a table of two lines, in whatever order they are."""
+    if c2 > c1 or (c2 == c1 and d2 > d1):
+        c1, d1, c2, d2 = c2, d2, c1, d1
+    return c1, d1, turn_of(c1, d1, c2, d2), c2, d2
 
 
 def stretch_s(steps: int, c1: float, d1: float, turn: int, c2: float, d2: float) -> float:

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from mileage.costmodel.step_table import StepTable
 from mileage.measure.quantiles import rank
-from mileage.sim.step_math import NEVER, steps_until, stretch_s, turn_of
+from mileage.sim.step_math import NEVER, mixed_line_s, steps_until, stretch_of, stretch_s
 
-__all__ = ["StepTimer", "gap_figures"]
+__all__ = ["GAP_QUANTILE", "StepTimer", "gap_figures"]
 
 _FIRST = 4096
 _NOISY_MAX = 2048
-_Q = 0.99
+GAP_QUANTILE = 0.99
+"""Of a request's own gaps: its inter-token latency."""
 _RAMP: NDArray[np.float64] = np.arange(_FIRST, dtype=np.float64)
 
 Stretch = tuple[float, float, int, float, float]
@@ -57,8 +58,8 @@ class StepTimer:
         """The next step computes so many tokens of prompts beside those that decode."""
         time_s = 0.0
         for _, mixed_s, kv_s, pair_s, request_s in self._lines:
-            line_s = mixed_s[decoding + tokens] + request_s * decoding
-            line_s += kv_s * context + pair_s * pairs
+            time_of_all_s = mixed_s[decoding + tokens]
+            line_s = mixed_line_s(time_of_all_s, kv_s, pair_s, request_s, decoding, context, pairs)
             if line_s > time_s:
                 time_s = line_s
         self._stretch = (time_s, 0.0, NEVER, 0.0, 0.0)
@@ -73,9 +74,7 @@ class StepTimer:
             return
         decode_s, _, kv_s, _, _ = lines[1]
         c2, d2 = decode_s[decoding] + kv_s * context, kv_s * decoding
-        if c2 > c1 or (c2 == c1 and d2 > d1):
-            c1, d1, c2, d2 = c2, d2, c1, d1
-        self._stretch = (c1, d1, turn_of(c1, d1, c2, d2), c2, d2)
+        self._stretch = stretch_of(c1, d1, c2, d2)
 
     def took_s(self, steps: int) -> float:
         """Seconds of the first `steps` steps of the stretch."""
@@ -164,5 +163,5 @@ def gap_figures(
     count = len(gaps)
     if count < 100:
         return (float(gaps.max()), whole_s / count) if count else (math.nan, math.nan)
-    k = rank(_Q, count) - 1
+    k = rank(GAP_QUANTILE, count) - 1
     return float(np.partition(gaps, k)[k]), whole_s / count

@@ -1,0 +1,29 @@
+"""The compiled loop, ready to be called: out of a store on disk where that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from mileage.sim.fast import kernel
+from mileage.sim.fast.jit import fingerprint, jit, stored
+
+__all__ = ["entry"]
+
+
+@cache
+def entry() -> Callable[..., Any]:
+    """`kernel.run`, compiled: at its first call within about half a minute, later within a moment.
+
+    numba keeps it beside this file, or in the user's own directory where that cannot be written,
+    or in NUMBA_CACHE_DIR.
+    """
+    run = jit(kernel.run)
+    version = int(fingerprint(run)[:15], 16)
+
+    def run_version(*arguments: Any) -> int:
+        # What it closes over is part of what a stored version is known by.
+        return run(*arguments) if version else -1
+
+    return stored(run_version)

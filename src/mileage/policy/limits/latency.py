@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mileage.costmodel.plane import Features
@@ -54,7 +54,9 @@ class LatencyModel:
 
     __slots__ = (
         "_context_tokens",
+        "_known",
         "_recent",
+        "_stalls",
         "fit",
         "prefill_tokens_ratio",
         "prompt_tokens",
@@ -65,6 +67,10 @@ class LatencyModel:
         self.fit = StepTimeFit()
         self._recent: deque[_Recent] = deque(maxlen=_RECENT)
         self._context_tokens = 0.0
+        self._known: tuple[int, Sequence[_Line]] | None = None
+        """Samples of the fit, and its lines for the mix of now; None: to be computed anew."""
+        self._stalls: tuple[float, list[float]] | None = None
+        """The start that they were asked for, and the stalls; None: to be computed anew."""
         self.running_seen = 0.0
         """The most requests at once that the latest ones have met; 0 without any."""
         self.prompt_tokens = 0.0
@@ -79,18 +85,23 @@ class LatencyModel:
 
     def learn(self, samples: Sequence[RequestSample], now_s: float) -> None:
         """Take in what has ended by `now_s`, and let go of what ended long ago."""
+        recent = self._recent
+        since_s = now_s - _RECENT_S
+        if not samples and not (recent and recent[0].now_s < since_s):
+            return
+        self._stalls = self._known = None
         for sample in samples:
             self._learn(sample, now_s)
-        recent = self._recent
-        while recent and recent[0].now_s < now_s - _RECENT_S:
+        while recent and recent[0].now_s < since_s:
             recent.popleft()
         running = kv_tokens = prefill_tokens = prompt_tokens = most = 0.0
-        for r in recent:
-            running += r.running
-            kv_tokens += r.kv_tokens
-            prefill_tokens += r.prefill_tokens
-            prompt_tokens += r.prompt_tokens
-            most = max(most, r.running)
+        for _, _, requests, context, prefilled, prompt, _ in recent:
+            running += requests
+            kv_tokens += context
+            prefill_tokens += prefilled
+            prompt_tokens += prompt
+            if requests > most:
+                most = requests
         self._context_tokens = kv_tokens / (running or 1.0)
         self.prefill_tokens_ratio = prefill_tokens / (running or 1.0)
         self.prompt_tokens = prompt_tokens / max(1, len(recent))
@@ -114,13 +125,17 @@ class LatencyModel:
             )
         )
 
-    def _lines(self) -> list[_Line]:
+    def _lines(self) -> Sequence[_Line]:
         """The planes of the fit for the present mix; none until there is a fit."""
-        context_tokens = self._context_tokens
-        return [
-            _Line(fixed, per_request + per_kv * context_tokens, per_prefill)
-            for fixed, per_request, per_kv, per_prefill in self.fit.planes
-        ]
+        known, samples = self._known, self.fit.samples
+        if known is None or known[0] != samples:
+            context_tokens = self._context_tokens
+            lines = [
+                _Line(fixed, per_request + per_kv * context_tokens, per_prefill)
+                for fixed, per_request, per_kv, per_prefill in self.fit.planes
+            ]
+            known = self._known = (samples, lines)
+        return known[1]
 
     def step_s(self, running: float, prefill_tokens: float | None = None) -> float:
         """Time of a step with as many requests of the present mix; inf until there is a fit.
@@ -136,12 +151,11 @@ class LatencyModel:
 
         One that runs alone waits for no other's prompt: it says nothing about those that do not.
         """
-        planes = self.fit.planes
-        return sorted(
-            _stall_s(r, r.itl_p99_s, planes)
-            for r in self._recent
-            if r.itl_p99_s is not None and r.began_s >= since_s and r.running >= _COMPANY
-        )
+        known = self._stalls
+        if known is None or known[0] != since_s:
+            found = _stalls(self._recent, since_s, self.fit.planes)
+            known = self._stalls = (since_s, found)
+        return known[1]
 
     def most_within(self, cap_s: float, stall_s: float, ceiling: int) -> int:
         """The most requests of the present mix whose step and stall stay within `cap_s`; or 0."""
@@ -165,7 +179,7 @@ class LatencyModel:
             found = following
         return found
 
-    def best_attained(self, cap_s: float, stalls: list[float], ceiling: int) -> int:
+    def best_attained(self, cap_s: float, stalls: Sequence[float], ceiling: int) -> int:
         """The number of requests at which the most tokens per second come within `cap_s`; or 0.
 
         For when no number keeps nearly all of them within it: some stalls are too long whatever
@@ -227,9 +241,17 @@ def _step_s(lines: Sequence[_Line], running: float, prefill_tokens: float) -> fl
     return step_s if lines else math.inf
 
 
-def _stall_s(recent: _Recent, itl_p99_s: float, planes: Sequence[Features]) -> float:
-    if not planes:
-        return 0.0
-    running, kv_tokens, prefill_tokens = recent.running, recent.kv_tokens, recent.prefill_tokens
-    step_s = max(a + b * running + c * kv_tokens + d * prefill_tokens for a, b, c, d in planes)
-    return max(0.0, itl_p99_s - step_s)
+def _stalls(recent: Iterable[_Recent], since_s: float, planes: Sequence[Features]) -> list[float]:
+    """What each of their worst gaps has beyond a step; by the fit of now, ascending."""
+    found: list[float] = []
+    for _, began_s, running, kv_tokens, prefill_tokens, _, itl_p99_s in recent:
+        if itl_p99_s is None or began_s < since_s or running < _COMPANY:
+            continue
+        stall_s = itl_p99_s if planes else 0.0
+        for fixed_s, request_s, kv_s, prefill_s in planes:
+            step_s = fixed_s + request_s * running + kv_s * kv_tokens + prefill_s * prefill_tokens
+            if itl_p99_s - step_s < stall_s:
+                stall_s = itl_p99_s - step_s
+        found.append(stall_s if stall_s > 0.0 else 0.0)
+    found.sort()
+    return found

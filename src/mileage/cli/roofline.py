@@ -94,6 +94,11 @@ def _show(console: Console, found: RooflineReport) -> None:
         f"half-precision compute, {found.bandwidth_utilisation_ratio:.0%} of bandwidth; the ridge "
         f"is at {found.ridge_flops_per_byte:.0f} FLOPs per byte."
     )
+    if found.kv_tokens > found.kv_tokens_max:
+        console.print(
+            f"It does not fit: the step has {found.kv_tokens:,} tokens of context, and memory is "
+            f"left for {found.kv_tokens_max:,}."
+        )
 
 
 def _figures(each: OperatorReport, step_s: float) -> list[str]:

@@ -33,7 +33,9 @@ def from_gguf_metadata(metadata: Mapping[str, Any]) -> Architecture:
     """The architecture that GGUF keys describe (`general.architecture`, `llama.block_count`, ...).
 
     `metadata` maps keys to values; of the vocabulary its length is enough, as
-    `ARCHITECTURE.vocab_size` or the list `tokenizer.ggml.tokens`. Keys: GGUF's specification
+    `ARCHITECTURE.vocab_size` or the list `tokenizer.ggml.tokens`. That a file has no output matrix,
+    so that embeddings are tied, only its tensors tell: `tied_embeddings`, no key of GGUF's, is for
+    who has seen that. Keys: GGUF's specification
     (ggml-org/ggml, docs/gguf.md). ConfigError names the key that is missing or wrong.
     """
     kind = metadata.get("general.architecture")

@@ -11,12 +11,16 @@ from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError
 from mileage.costmodel.efficiency_table import FITTED
 from mileage.costmodel.layout import Layout
+from mileage.costmodel.memory import kv_blocks
 from mileage.costmodel.operators import Load, Operator, operators
 from mileage.costmodel.rates import rates
 from mileage.costmodel.sizes import sizes
 from mileage.costmodel.step_tables import padded
 
 __all__ = ["Bound", "OperatorReport", "RooflineReport", "report"]
+
+_BLOCK_TOKENS = 16
+_STEP_TOKENS = 2048
 
 Bound = Literal["compute", "memory", "interconnect", "host"]
 
@@ -51,6 +55,10 @@ class RooflineReport(msgspec.Struct, frozen=True, kw_only=True):
     compute_utilisation_ratio: float
     """FLOPs of the step over what one GPU could do meanwhile in half precision."""
     bandwidth_utilisation_ratio: float
+    kv_tokens: int
+    """Of context that the step's requests have."""
+    kv_tokens_max: int
+    """Of context that fits in the replica's memory; 0: not even the weights do."""
     ridge_flops_per_byte: float
     """Of the GPU, in half precision: work with fewer FLOPs per byte waits for memory."""
     operators: tuple[OperatorReport, ...]
@@ -102,6 +110,8 @@ def report(
         / step_s
         / gpu.bandwidth_gb_per_s
         / 1e9,
+        kv_tokens=batch * context_tokens + prefill_tokens,
+        kv_tokens_max=_kv_tokens_max(layout, max(batch, 1)),
         ridge_flops_per_byte=gpu.half_tflops * 1e3 / gpu.bandwidth_gb_per_s,
         operators=tuple(
             sorted(
@@ -110,6 +120,13 @@ def report(
             )
         ),
     )
+
+
+def _kv_tokens_max(layout: Layout, requests: int) -> int:
+    try:
+        return _BLOCK_TOKENS * kv_blocks(layout, _BLOCK_TOKENS, _STEP_TOKENS, requests)
+    except ConfigError:
+        return 0
 
 
 def _one(value: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -31,6 +31,13 @@ def test_two_gpus_are_compared() -> None:
     assert [report["bound"] for report in both["reports"]] == ["compute", "memory"]
 
 
+def test_a_step_that_does_not_fit_is_told() -> None:
+    fits = CliRunner().invoke(app, [*ARGUMENTS, "--context", "100"])
+    does_not = CliRunner().invoke(app, [*ARGUMENTS, "--context", "9000"])
+    assert "does not fit" not in fits.stdout
+    assert "does not fit: the step has 576,000 tokens" in does_not.stdout.replace("\n", " ")
+
+
 def test_a_config_file_may_describe_the_model(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     config = {

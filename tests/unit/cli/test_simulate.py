@@ -156,7 +156,7 @@ def test_whoever_the_trace_was_for_it_is_for_the_simulated_model(tmp_path: Path)
         ),
         pytest.param(
             ("--trace", TRACE, "--model", "llama-3.1-70b", "--gpu", "h100"),
-            "tensor_parallel=2 would do",
+            "tensor_parallel=2 or B200-SXM-180GB would do",
             id="a model that does not fit: what would",
         ),
         pytest.param(

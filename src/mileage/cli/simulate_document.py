@@ -10,6 +10,7 @@ import msgspec
 from mileage import __version__
 from mileage.cli.simulate_capacity import Capacity, Goal
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
+from mileage.cli.simulate_fitted import beyond_seen
 from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
 from mileage.cli.simulate_workload import Workload
@@ -115,7 +116,6 @@ def assumptions(scenario: Scenario, work: Workload) -> dict[str, Any]:
         "patience_s": scenario.sim.patience_s,
         "configuration": scenario.config_path,
         "routing_affinity": scenario.control.routing.affinity,
-        "step_times": "roofline",
     }
 
 
@@ -126,13 +126,16 @@ def arm_assumptions(run: ArmRun) -> dict[str, Any]:
         "policy": run.arm.policy.name,
         "rate_scale": run.rate_scale,
         "path": run.path,
+        "path_reason": run.path_reason,
         "model": fleet.model,
         "gpu": fleet.gpu,
         "replicas": fleet.replicas,
         "gpus": fleet.gpus * fleet.replicas,
+        "step_times": "roofline",
         **fleet.layout,
         "engine": msgspec.to_builtins(engine),
         "kv_tokens": engine.kv_blocks * engine.block_tokens,
+        "extrapolated": beyond_seen(fleet, run.result),
         "usd_per_gpu_hour": fleet.usd_per_gpu_hour,
         "price_source": fleet.price_source,
     }

@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from mileage.cli.simulate_fitted import delay_answers
 from mileage.cli.simulate_scenario import Arm, Scenario
 from mileage.cli.simulate_workload import Workload
 from mileage.sim.simulation import Progress as OnProgress
@@ -32,6 +33,9 @@ class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
     arm: Arm
     rate_scale: float
     path: str
+    """fast or python."""
+    path_reason: str | None
+    """Why it is not fast."""
     result: SimResult
     summary: Summary
     wall_s: float
@@ -52,13 +56,26 @@ def run_arm(
     label: str | None = None,
 ) -> ArmRun:
     """Simulate one arm at that rate. Raises TraceError for a request that no trace may have."""
-    with _bar(console, label or arm.name, work.count) as progress:
+    refusal: str | None = "--path python"
+    if scenario.path != "python":
+        # Only here: importing the compiler takes longer than most commands.
+        from mileage.cli.simulate_fast import fast_refusal, prepare, run_compiled
+
+        refusal = fast_refusal(scenario, arm, work)
+    if refusal is None:
+        prepare(arm, work, console)
         started_s = time.perf_counter()
-        simulation = Simulation(
-            arm.fleet.specs, control=scenario.control_of(arm), config=scenario.sim
-        )
-        result = simulation.run(work.at(rate_scale), progress=progress)
-        wall_s = time.perf_counter() - started_s
+        result = run_compiled(scenario, arm, work, rate_scale=rate_scale)
+    else:
+        with _bar(console, label or arm.name, work.count) as progress:
+            started_s = time.perf_counter()
+            simulation = Simulation(
+                arm.fleet.specs, control=scenario.control_of(arm), config=scenario.sim
+            )
+            result = simulation.run(work.at(rate_scale), progress=progress)
+    wall_s = time.perf_counter() - started_s
+    if (fitted := arm.fleet.fitted) is not None:
+        delay_answers(result, fitted.first_token_s)
     summary = summarise(
         result,
         slo=scenario.slo,
@@ -68,7 +85,8 @@ def run_arm(
     return ArmRun(
         arm=arm,
         rate_scale=rate_scale,
-        path="python",
+        path="fast" if refusal is None else "python",
+        path_reason=refusal,
         result=result,
         summary=summary,
         wall_s=wall_s,

@@ -12,10 +12,12 @@ from rich.console import Console
 
 from mileage.cli.progress import Steps
 from mileage.cli.simulate_arguments import RunArguments
+from mileage.cli.simulate_fitted import is_fitted, without_shared
 from mileage.cli.trace_arguments import columns_of_options, read_options, trace_part, window_of
 from mileage.cli.trace_source import OpenTrace, open_trace
 from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError
+from mileage.workload.columns import TraceColumns, columns_of
 from mileage.workload.synthetic.spelling import seconds_of
 from mileage.workload.trace_request import TraceRequest
 from mileage.workload.transforms import scale_rate
@@ -39,11 +41,49 @@ class Workload:
     ) -> None:
         self.name, self.held, self.read_s = name, held, read_s
         self._rest = rest
+        self._columns: TraceColumns | None = None
+        self._not_plain: str | None = None
 
     @property
     def count(self) -> int | None:
         """How many requests; None where they are not all read yet."""
         return len(self.held) if self._rest is None else None
+
+    @property
+    def not_plain(self) -> str | None:
+        """What a request has that columns cannot hold, of those looked at so far; None: nothing."""
+        if self._columns is None and self._not_plain is None:
+            self._look_at(self.held)
+        return self._not_plain
+
+    def columns(self, rate_scale: float) -> TraceColumns:
+        """All requests at `rate_scale` times the rate, in columns; see `not_plain`, too."""
+        found = self._columns
+        if found is None:
+            whole = itertools.chain(self.held, self._looked_at(self._rest or ()))
+            found = self._columns = columns_of(whole)
+        if rate_scale == 1.0:
+            return found
+        return TraceColumns(
+            arrived_s=found.arrived_s / rate_scale,
+            prompt_tokens=found.prompt_tokens,
+            output_tokens=found.output_tokens,
+            offsets=found.offsets,
+            blocks=found.blocks,
+            block_tokens=found.block_tokens,
+        )
+
+    def _look_at(self, requests: Iterable[TraceRequest]) -> None:
+        for _ in self._looked_at(requests):
+            pass
+
+    def _looked_at(self, requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
+        from mileage.sim.fast.support import not_in_columns  # takes its time: it has a compiler
+
+        for request in requests:
+            if self._not_plain is None and (field := not_in_columns(request)) is not None:
+                self._not_plain = f"requests have {field}"
+            yield request
 
     def at(self, rate_scale: float) -> Iterable[TraceRequest]:
         """All requests at `rate_scale` times the rate; of a trace that is not held, once."""
@@ -67,6 +107,8 @@ def workload(arguments: RunArguments, console: Console, *, once: bool) -> Iterat
         with Steps(console) as steps:
             opened = stack.enter_context(_opened(arguments, steps))
             requests = _of_one_model(opened)
+            if is_fitted(arguments.engine):
+                requests = without_shared(requests, arguments.engine)
             held = list(itertools.islice(requests, _HELD_MAX if once else None))
             following = next(requests, None)
         if not held:

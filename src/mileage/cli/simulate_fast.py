@@ -1,0 +1,78 @@
+"""Chooses between the two ways to simulate: the gateway's own objects, or compiled code."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.console import Console
+
+from mileage.cli.simulate_scenario import Arm, Scenario
+from mileage.cli.simulate_workload import Workload
+from mileage.control.config import ControlConfig, GovernorConfig
+from mileage.core.errors import ConfigError
+from mileage.sim.fast.entry import entry
+from mileage.sim.fast.run import run_fast
+from mileage.sim.fast.support import supports, unsupported
+from mileage.sim.simulation import SimResult
+from mileage.workload.columns import columns_of
+
+__all__ = ["fast_refusal", "prepare", "run_compiled"]
+
+_WORTH_COMPILING: Final = 250_000
+"""Requests, of all arms: fewer are simulated in Python before the compiler is done."""
+_WORTH_LOADING: Final = 2_000
+"""Requests: fewer are simulated in Python before the compiled code is loaded."""
+
+
+def fast_refusal(scenario: Scenario, arm: Arm, work: Workload) -> str | None:
+    """Why an arm is not to be simulated by compiled code; None: it is. For paths but python's.
+
+    Raises ConfigError where that was asked for and cannot be.
+    """
+    why = supports(arm.fleet.specs, scenario.control_of(arm), scenario.sim) or work.not_plain
+    if why is None and work.count is not None:
+        columns = work.columns(1.0)
+        why = unsupported(columns, arm.fleet.specs, scenario.control_of(arm), scenario.sim)
+    if scenario.path == "fast":
+        if why is not None:
+            raise ConfigError("--path", "fast", f"python: {why}")
+        return None
+    if why is not None:
+        return why
+    count = len(work.held)
+    if count < _WORTH_LOADING:
+        return "too few requests to be worth it"
+    if count * len(scenario.arms) < _WORTH_COMPILING and not _is_compiled():
+        return "too few requests to be worth compiling it (--path fast does it, once)"
+    return None
+
+
+def prepare(arm: Arm, work: Workload, console: Console) -> None:
+    """Have the compiled code at hand: compiled, or loaded, with the shortest of all traces."""
+    dispatcher: Any = entry()
+    if getattr(dispatcher, "signatures", None):
+        return
+    if not _is_compiled():
+        console.print("compiling the fast path: once, about a minute", markup=False)
+    alone = GovernorConfig(mode="off")
+    run_fast(columns_of(work.held[:1]), arm.fleet.specs, ControlConfig(governor=alone))
+
+
+def run_compiled(scenario: Scenario, arm: Arm, work: Workload, *, rate_scale: float) -> SimResult:
+    """Simulate the arm by compiled code. Raises TraceError, and ConfigError where a request turns
+    up that it cannot take."""
+    columns = work.columns(rate_scale)
+    if work.not_plain is not None:
+        raise ConfigError("--path", scenario.path, f"python: {work.not_plain}")
+    return run_fast(columns, arm.fleet.specs, scenario.control_of(arm), scenario.sim)
+
+
+def _is_compiled() -> bool:
+    """Whether compiled code is kept from an earlier run; where that cannot be told: no."""
+    dispatcher: Any = entry()
+    if getattr(dispatcher, "signatures", None):
+        return True
+    try:
+        return bool(dispatcher._cache._cache_file._load_index())
+    except (AttributeError, OSError):
+        return False

@@ -162,7 +162,12 @@ class Dispatcher:
         throttle.arrivals += 1
         if self.mode == "act":
             # Mostly nothing is held and there is room: then there is nothing to decide.
-            if self.governor.held or not throttle.has_room(flight.prompt_tokens):
+            tokens = flight.prompt_tokens
+            if (
+                self.governor.held
+                or throttle.prefill_tokens + tokens > throttle.calm_tokens
+                or not throttle.has_room(tokens)
+            ):
                 return self._govern(flight, replica, now_s)
         elif self.mode == "observe" and not flight.counted:
             self.governor.observe(flight, replica, now_s)

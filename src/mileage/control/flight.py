@@ -106,15 +106,18 @@ def make_flight(
 ) -> Flight:
     """A request that has just come: what it is expected to take, and by when it should run."""
     arrived_s, governor, slo = request.arrived_s, config.governor, config.slo
-    target_s = (slo.of(request.model) if slo.models else slo).ttft_s
-    deadline_s = expires_s = arrived_s + governor.queue_wait_max_s
-    if target_s is not None:
-        deadline_s = arrived_s + target_s
-        if governor.reject_late:
-            expires_s = deadline_s
     prompt_tokens: float = request.prompt_tokens_estimate
     if request.image_patches or request.audio_frames:
         prompt_tokens = normalised_load_tokens(request)
+    its = slo.of(request.model) if slo.models else slo
+    target_s = its.ttft_s
+    deadline_s = expires_s = arrived_s + governor.queue_wait_max_s
+    if target_s is not None:
+        if its.ttft_unloaded_ratio is not None:
+            target_s = its.ttft_target_s(pool.speed.alone_s(prompt_tokens)) or target_s
+        deadline_s = arrived_s + target_s
+        if governor.reject_late:
+            expires_s = deadline_s
     output_tokens, bound = route.output_tokens, request.output_tokens_max
     if request.endpoint == "embeddings":
         output_tokens = 0.0

@@ -17,6 +17,8 @@ _BIAS_GAIN = 0.1
 _BIAS_RELAX = 0.02
 _BIAS_MIN, _BIAS_MAX = 0.25, 4.0
 _TIME_MAX_S = 3600.0
+_SCALE_MIN_S = 0.02
+_ERROR_MAX = 2.0
 _Vector: TypeAlias = tuple[float, float, float, float]
 
 
@@ -25,10 +27,11 @@ class ServiceForecast:
     + d * requests in flight, by recursive least squares with forgetting.
 
     Its covariance is bounded, so that a long time of equal requests does not make it jump at the
-    first that is different. The mean absolute residual is its uncertainty.
+    first that is different. Errors count relative to what was expected: else the longest prompts
+    would decide alone what is said of the short ones. Their mean is its uncertainty.
     """
 
-    __slots__ = ("_covariance", "_theta", "due_s", "residual_s", "samples")
+    __slots__ = ("_covariance", "_theta", "due_s", "residual_ratio", "samples")
 
     def __init__(self) -> None:
         self._theta: _Vector = (0.0, 0.0, 0.0, 0.0)
@@ -40,7 +43,8 @@ class ServiceForecast:
         ]
         self.due_s = -math.inf
         """When it takes a sample again."""
-        self.residual_s = 0.0
+        self.residual_ratio = 0.0
+        """By how much of what was expected the latest ones were off, on average."""
         self.samples = 0
 
     @property
@@ -52,6 +56,16 @@ class ServiceForecast:
         """The expected time; never negative."""
         return max(0.0, _dot(self._theta, _regressors(prompt, ahead, in_flight)))
 
+    def tokens_within(self, time_s: float, in_flight: float) -> float:
+        """Prompt tokens, ahead and own, of which the first token is sure to come within `time_s`;
+        inf while nothing is known, or they cost nothing."""
+        constant, own, ahead, each = self._theta
+        token_s = 1e-3 * max(own, ahead)
+        if not self.known or token_s <= 0.0:
+            return math.inf
+        time_s /= 1.0 + self.residual_ratio
+        return (time_s - constant - 1e-1 * each * in_flight) / token_s
+
     def learn(
         self, prompt: float, ahead: float, in_flight: float, took_s: float, now_s: float
     ) -> None:
@@ -59,19 +73,23 @@ class ServiceForecast:
         if now_s < self.due_s or not 0.0 <= took_s <= _TIME_MAX_S:
             return
         self.due_s = now_s + _LEARN_APART_S
-        x = _regressors(prompt, ahead, in_flight)
+        plain = _regressors(prompt, ahead, in_flight)
+        expected_s = _dot(self._theta, plain) if self.known else took_s
+        scale_s = max(_SCALE_MIN_S, expected_s, 0.1 * took_s)
+        x0, x1, x2, x3 = plain
+        x = x0 / scale_s, x1 / scale_s, x2 / scale_s, x3 / scale_s
         p = self._covariance
         px = _dot(p[0], x), _dot(p[1], x), _dot(p[2], x), _dot(p[3], x)
         gain = 1.0 / (_FORGET + _dot(px, x))
-        error_s = took_s - _dot(self._theta, x)
+        error = took_s / scale_s - _dot(self._theta, x)
         q0, q1, q2, q3 = px
         t0, t1, t2, t3 = self._theta
         g0, g1, g2, g3 = gain * q0, gain * q1, gain * q2, gain * q3
         self._theta = (
-            t0 + g0 * error_s,
-            t1 + g1 * error_s,
-            t2 + g2 * error_s,
-            t3 + g3 * error_s,
+            t0 + g0 * error,
+            t1 + g1 * error,
+            t2 + g2 * error,
+            t3 + g3 * error,
         )
         # Forget only while the covariance is small: without news it would grow for ever.
         trace = p[0][0] + p[1][1] + p[2][2] + p[3][3]
@@ -82,7 +100,7 @@ class ServiceForecast:
         ]
         self.samples += 1
         weight = max(_RESIDUAL_GAIN, 1.0 / self.samples)
-        self.residual_s += weight * (abs(error_s) - self.residual_s)
+        self.residual_ratio += weight * (min(abs(error), _ERROR_MAX) - self.residual_ratio)
 
 
 def _regressors(prompt: float, ahead: float, in_flight: float) -> _Vector:

@@ -91,11 +91,14 @@ class Governor:
         """Where the request goes now; None: it is held. `replica` is the router's choice."""
         takers, pool = flight.takers, flight.pool
         if not (self.held and self._rivals(takers)):
-            if replica.throttle.has_room(flight.prompt_tokens):
-                return replica
-            for other in takers.closed.loads:
-                if other.throttle.has_room(flight.prompt_tokens):
-                    return other
+            late_s = -math.inf
+            for each in (replica, *takers.closed.loads):
+                if each.throttle.has_room(flight.prompt_tokens):
+                    late_s = self._late_s(flight, each, now_s)
+                    if late_s <= 0.0:
+                        return each
+            if late_s > 0.0:
+                return self._refusal(flight, late_s, now_s)
         request = flight.request
         terms = intake.terms(request)
         flight.flow = pool.share.flow(request.tenant, terms.priority, terms.weight)
@@ -104,19 +107,25 @@ class Governor:
         target_s = flight.ttft_target_s
         if target_s is not None and config.reject_late:
             first_s = wait_s + _MARGIN * pool.forecast.residual_s
-            first_s += self._service_s(flight, replica)
+            first_s += replica.throttle.service_s(flight, now_s)
             late_s = now_s + first_s - flight.deadline_s
             if late_s > 0.0:
-                detail = (
-                    f"its first token would come in {first_s:.2f} s; the target is {target_s:g} s"
-                )
-                # No forecast becomes better before the next request has ended.
-                retry_s = max(_RETRY_MIN_S, late_s + _pace(pool, takers)[1])
-                return Reject(flight.request.id, "deadline", retry_s, detail)
+                return self._refusal(flight, late_s, now_s)
         if self.held >= config.queue_max:
             return self.full(flight)
         self._hold(pool, flight, wait_s)
         return None
+
+    def _refusal(self, flight: Flight, late_s: float, now_s: float) -> Reject:
+        """Of a request that has just come, and would be late by so much."""
+        first_s = flight.deadline_s + late_s - now_s
+        detail = (
+            f"its first token would come in {first_s:.2f} s; "
+            f"the target is {flight.ttft_target_s:.3g} s"
+        )
+        # No forecast becomes better before the next request has ended.
+        retry_s = max(_RETRY_MIN_S, late_s + _pace(flight.pool, flight.takers)[1])
+        return Reject(flight.request.id, "deadline", retry_s, detail)
 
     def full(self, flight: Flight) -> Reject:
         """The refusal of a request that there is no place for in the queue."""
@@ -167,7 +176,7 @@ class Governor:
         if excess <= 0:
             return
         wait_s = excess * replica.work / throttle.in_flight / replica.work_per_s
-        late_s = now_s + wait_s + self._service_s(flight, replica) - flight.deadline_s
+        late_s = now_s + wait_s + replica.throttle.service_s(flight, now_s) - flight.deadline_s
         if flight.ttft_target_s is not None and self._config.reject_late and late_s > 0.0:
             self.would_refuse_total += 1
         else:
@@ -201,17 +210,6 @@ class Governor:
         before = queue.work_before(flight.flow, flight.cost) if queue is not None else 0.0
         rate, turn_s = _pace(pool, takers)
         return pool.forecast.wait_s(before, rate) + turn_s
-
-    def _service_s(self, flight: Flight, replica: Replica) -> float:
-        """Seconds from its dispatch to its first token, on the safe side; 0 while not known."""
-        throttle = replica.throttle
-        service = throttle.service
-        if not service.known:
-            return 0.0
-        # Whenever it is sent, there are as many others as the limit admits, and no more.
-        others = min(throttle.in_flight, throttle.own_limit - 1)
-        expected_s = service.predict(flight.prompt_tokens, throttle.prefill_tokens, others)
-        return expected_s + _MARGIN * service.residual_s
 
     # --- what is held -------------------------------------------------------------------------
 
@@ -251,7 +249,9 @@ class Governor:
         late_s = now_s - flight.expires_s
         if late_s > 0.0 or flight.ttft_target_s is None or not self._config.reject_late:
             return late_s
-        return late_s + (self._service_s(flight, replica) if replica.throttle.in_flight else 0.0)
+        return late_s + (
+            replica.throttle.service_s(flight, now_s) if replica.throttle.in_flight else 0.0
+        )
 
     def late(self, flight: Flight, now_s: float, late_s: float = 0.0) -> Reject:
         """The refusal of a request that has waited too long."""

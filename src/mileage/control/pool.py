@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mileage.control.fair_queue import FairQueue, FairShare
 from mileage.control.forecast import WaitForecast
+from mileage.control.prompt_speed import PromptSpeed
 from mileage.control.replicas import Takers
 from mileage.policy.load import PREFILL_COST_BUSY
 
@@ -15,11 +16,12 @@ _COST_MIN = 0.1
 class Pool:
     """The replicas of one base model: who has had how much of them, and how fast they drain."""
 
-    __slots__ = ("forecast", "prefill_cost", "queues", "share")
+    __slots__ = ("forecast", "prefill_cost", "queues", "share", "speed")
 
     def __init__(self) -> None:
         self.share = FairShare()
         self.forecast = WaitForecast()
+        self.speed = PromptSpeed()
         self.queues: dict[Takers, FairQueue] = {}
         """Those that hold something."""
         self.prefill_cost = PREFILL_COST_BUSY

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from mileage.control.config import ControlConfig
+from mileage.control.first_limit import first_limit, make_throttle
 from mileage.control.gpu_meter import GpuMeter
-from mileage.control.throttle import first_limit, make_throttle
 from mileage.core.request import Endpoint
 from mileage.policy.breaker import Breaker
 from mileage.policy.limits.choose import make_limit
@@ -239,6 +239,7 @@ class Replicas:
             replica.throttle.told_max(config.replica_running_max.get(replica.name))
             if limits_changed:
                 replica.throttle.use(make_limit(config.governor, limit=replica.throttle.limit))
+                replica.throttle.order(config.governor)
 
     def _replace(self, names: Sequence[str], lacks: Mapping[str, Collection[Endpoint]]) -> None:
         before = self._by_name

@@ -6,22 +6,22 @@ import math
 
 import msgspec
 
-from mileage.control.config import ControlConfig
+from mileage.control.config import GovernorConfig
 from mileage.control.engine_slots import EngineSlots
 from mileage.control.flight import Flight
 from mileage.control.forecast import ServiceForecast, Speed
+from mileage.control.own_limit import own_limit, within
 from mileage.control.prefill_cost import PrefillCost
+from mileage.control.prefill_queue import PrefillQueue
 from mileage.core.events import Finished
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import Slo
-from mileage.policy.limits.choose import make_limit
 from mileage.policy.limits.limit import LimitDecision, LimitPolicy, LimitSignals, RequestSample
 
-__all__ = ["Throttle", "first_limit", "make_throttle"]
+__all__ = ["Throttle"]
 
-_AHEAD_RATIO = 1 / 16
-"""Requests that may wait in a full engine, per slot of it."""
-_BEGIN = 32
+_CALM_RATIO = 0.5
+"""First tokens that are expected within so much of their target are not looked at more closely."""
 _SAMPLES_MAX = 24
 """Of one period; later ones of it are left out. A policy takes 20 to 50 us for each, in one go."""
 
@@ -50,6 +50,7 @@ class Throttle:
         "_prefilling",
         "_samples",
         "arrivals",
+        "calm_tokens",
         "cost",
         "done",
         "due_s",
@@ -58,6 +59,7 @@ class Throttle:
         "limit",
         "own_limit",
         "prefill_cost",
+        "prefill_queue",
         "prefill_tokens",
         "prefill_tokens_max",
         "reason",
@@ -81,6 +83,10 @@ class Throttle:
         """Of the requests in flight (`Flight.cost`)."""
         self.prefill_tokens = 0.0
         """Of prompts sent whose first token has not come yet."""
+        self.prefill_queue: PrefillQueue | None = None
+        """The same prompts in the engine's order, where that is by deadline; None: as sent."""
+        self.calm_tokens = math.inf
+        """With so many of them, one more included, no first token is going to be late."""
         self.slots = EngineSlots()
         self.view: ReplicaView | None = None
         self.due_s = -math.inf
@@ -109,6 +115,14 @@ class Throttle:
         self.failed = False
         self.prefill_tokens_max = None
 
+    def order(self, config: GovernorConfig) -> None:
+        """Engines prefill in this order from now on: by deadline, or as they are sent prompts."""
+        inside = config.policy == "model" and config.model.engine_policies
+        if not inside:
+            self.prefill_queue = None
+        elif self.prefill_queue is None:
+            self.prefill_queue = PrefillQueue()
+
     def has_room(self, prompt_tokens: float) -> bool:
         """Whether a request with such a context may be sent now."""
         if self.in_flight >= self.own_limit:
@@ -119,6 +133,18 @@ class Throttle:
             or not self.prefill_tokens
             or (self.prefill_tokens + prompt_tokens <= bound)
         )
+
+    def service_s(self, flight: Flight, now_s: float) -> float:
+        """Seconds from its dispatch to its first token, on the safe side; 0 while not known."""
+        service, queue = self.service, self.prefill_queue
+        if not service.known:
+            return 0.0
+        own, ahead = flight.prompt_tokens, self.prefill_tokens
+        if queue is not None:
+            own, ahead = queue.work(flight), queue.before(flight.deadline_s, now_s)
+        # Whenever it is sent, there are as many others as the limit admits, and no more.
+        others = min(self.in_flight, self.own_limit - 1)
+        return service.predict(own, ahead, others) * (1.0 + service.residual_ratio)
 
     @property
     def idle(self) -> bool:
@@ -151,7 +177,10 @@ class Throttle:
             self._audio += request.audio_frames > 0
         if request.stream:
             flight.first_token_s = None
+            queue = self.prefill_queue
             flight.ahead_tokens, flight.others = self.prefill_tokens, in_flight
+            if queue is not None:
+                flight.ahead_tokens = queue.add(flight, now_s)
             self._prefilling += 1
             self.prefill_tokens += prompt_tokens
         else:
@@ -165,6 +194,10 @@ class Throttle:
         self._pass(now_s)
         prompt_tokens = flight.prompt_tokens
         flight.first_token_s = now_s
+        own, queue = prompt_tokens, self.prefill_queue
+        if queue is not None:
+            own = queue.work(flight)
+            queue.remove(flight, now_s)
         self._prefilling -= 1
         left = self.prefill_tokens - prompt_tokens
         self.prefill_tokens = left if left > 0.0 else 0.0
@@ -173,13 +206,17 @@ class Throttle:
         service = self.service
         if now_s >= service.due_s:
             took_s = now_s - flight.started_s
-            service.learn(prompt_tokens, flight.ahead_tokens, flight.others, took_s, now_s)
+            service.learn(own, flight.ahead_tokens, flight.others, took_s, now_s)
 
     def ended(self, flight: Flight, now_s: float, answer: Finished | None = None) -> None:
         """It is there no longer, however it ended; `answer`: where it was answered well."""
         self._pass(now_s)
-        if answer is not None and len(self._samples) < _SAMPLES_MAX:
-            self._sample(flight, answer, now_s)
+        if answer is not None:
+            if len(self._samples) < _SAMPLES_MAX:
+                self._sample(flight, answer, now_s)
+            if flight.first_token_s is not None:
+                computed = flight.prompt_tokens - (answer.cached_tokens or 0)
+                flight.pool.speed.learn(computed, flight.first_token_s - flight.started_s)
         in_flight = self.in_flight = self.in_flight - 1
         request, prompt_tokens = flight.request, flight.prompt_tokens
         if request.image_patches or request.audio_frames:
@@ -188,6 +225,8 @@ class Throttle:
         if request.stream and flight.first_token_s is None:
             self._prefilling -= 1
             self.prefill_tokens -= prompt_tokens
+            if self.prefill_queue is not None:
+                self.prefill_queue.remove(flight, now_s)
         if in_flight:
             self._kv_tokens -= prompt_tokens
             self.cost -= flight.cost
@@ -248,6 +287,7 @@ class Throttle:
         self.service = ServiceForecast()
         self.speed = Speed()
         self.prefill_cost = PrefillCost()
+        self.calm_tokens = math.inf
         self._samples.clear()
 
     # --- decisions ----------------------------------------------------------------------------
@@ -266,25 +306,25 @@ class Throttle:
         the replica then runs what the engine itself does."""
         self.due_s = now_s + period_s
         self._in_time = slo.ttft_s is not None
-        low, high = bounds
-        slots = self.slots.most
-        if slots is not None:
-            high = min(high, slots)
-        low = min(low, high)
         if self.failed:
-            decision = LimitDecision(high, self.reason)
+            decision = LimitDecision(bounds[1], self.reason)
         else:
             try:
                 signals = self._signals(waiting, slo, 1.0 / share_ratio)
                 decision = self._policy.update(signals, now_s)
             except Exception as error:
                 self.failed = True
-                decision = LimitDecision(high, f"the policy failed: {type(error).__name__}")
+                decision = LimitDecision(bounds[1], f"the policy failed: {type(error).__name__}")
         self.prefill_cost.learn(self._samples)
         self._learn_speed(now_s)
         self._samples.clear()
         self.arrivals, self._peak = 0, self.in_flight
-        limit = min(high, max(low, decision.limit))
+        if slo.ttft_s is not None:
+            calm_s = _CALM_RATIO * slo.ttft_s
+            self.calm_tokens = self.service.tokens_within(calm_s, self.in_flight)
+        else:
+            self.calm_tokens = math.inf
+        limit = within(decision.limit, *bounds, self.slots.most or 0)
         changed = limit != self.limit
         if changed or self.failed:
             self.reason = decision.reason
@@ -296,12 +336,7 @@ class Throttle:
 
     def share(self, ratio: float) -> None:
         """So much of the limit is ours."""
-        limit = self.limit
-        if limit == self.slots.most and not self._in_time:
-            # A slot that is free for the time that the next request takes to come is lost. Where
-            # there is a target for the first token, what waits is better refused than out of reach.
-            limit += math.ceil(limit * _AHEAD_RATIO)
-        self.own_limit = max(1, math.ceil(limit * ratio))
+        self.own_limit = own_limit(self.limit, self.slots.most or 0, self._in_time, ratio)
 
     def _learn_speed(self, now_s: float) -> None:
         self._pass(now_s)
@@ -340,24 +375,3 @@ def _scaled(sample: RequestSample, scale: float) -> RequestSample:
         prefill_tokens_per_step=sample.prefill_tokens_per_step * scale,
         decoding_mean=sample.decoding_mean * scale,
     )
-
-
-def make_throttle(config: ControlConfig) -> Throttle:
-    """A replica's throttle as configured."""
-    limit = first_limit(config)
-    return Throttle(make_limit(config.governor, limit=limit), limit)
-
-
-def first_limit(config: ControlConfig) -> int:
-    """The limit that a replica begins with.
-
-    It is the highest one: what an engine takes by itself is the engine's to say. Only where the
-    model has a target for the latency between tokens to keep does it begin low, and finds its way
-    up: of a first burst that was let in whole every request would miss it.
-    """
-    governor, slo = config.governor, config.slo
-    limit = governor.limit_max
-    targets = [slo.itl_s, *(each.itl_s for each in slo.models.values())]
-    if governor.policy == "model" and any(target is not None for target in targets):
-        limit = max(governor.limit_min, min(limit, _BEGIN))
-    return limit

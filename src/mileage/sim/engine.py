@@ -245,11 +245,7 @@ class Engine:
         if blocks:
             pool.take(blocks)
         budget = self.config.step_tokens_max - batch.count
-        if self._prefilling:
-            budget = self._go_on(budget, now_s)
-        self._retry = self.preemptions != preemptions
-        if self.waiting and not self._retry:
-            self._admit(budget, now_s)
+        self._add_prompts(budget, preemptions, now_s)
         if self._chunks:
             self._plan_mixed()
         elif batch.count:
@@ -258,6 +254,14 @@ class Engine:
             self.due_s = math.inf
             return
         self.due_s = now_s + self.timer.took_s(self._planned)
+
+    def _add_prompts(self, budget: int, preemptions: int, now_s: float) -> None:
+        """Add parts of prompts to the step. `preemptions`: their count before it was planned."""
+        if self._prefilling:
+            budget = self._go_on(budget, now_s)
+        self._retry = self.preemptions != preemptions
+        if self.waiting and not self._retry:
+            self._admit(budget, now_s)
 
     def _preempt(self, now_s: float, extra: int = 0) -> Sequence:
         """The request that began last gives way.
@@ -306,27 +310,37 @@ class Engine:
         return budget
 
     def _admit(self, budget: int, now_s: float) -> None:
-        waiting, running, pool, config = self.waiting, self.running, self.pool, self.config
-        most = self._chunk_max()
-        while waiting and budget > 0 and len(running) < config.running_max:
-            sequence = waiting[0]
-            found = pool.found(sequence)
-            known = found * sequence.unit_tokens
-            chunk = min(sequence.target - known, budget, most)
-            spare = self._watermark if running else 0
-            tokens = sequence.target if config.whole_prompt_fits else known + chunk
-            if not pool.admits(sequence, found, tokens, spare):
+        waiting, most = self.waiting, self._chunk_max()
+        while waiting and budget > 0 and len(self.running) < self.config.running_max:
+            spare = self._watermark if self.running else 0
+            chunk = self._start(waiting[0], min(budget, most), spare, now_s)
+            if not chunk:
                 return
-            self._count_waiting(now_s)
-            waiting.popleft()
-            pool.start(sequence, found)
-            pool.grow(sequence, known + chunk)
-            if sequence.cached_tokens < 0:
-                sequence.cached_tokens = known
-            sequence.state = PREFILLING
-            running[sequence] = self._prefilling[sequence] = None
-            self._chunks.append((sequence, chunk))
             budget -= chunk
+
+    def _start(self, sequence: Sequence, most: int, spare: int, now_s: float) -> int:
+        """One that waits begins, where that leaves `spare` blocks: the tokens of its first chunk;
+        0: it does not fit."""
+        pool = self.pool
+        found = pool.found(sequence)
+        known = found * sequence.unit_tokens
+        chunk = min(sequence.target - known, most)
+        tokens = sequence.target if self.config.whole_prompt_fits else known + chunk
+        if not pool.admits(sequence, found, tokens, spare):
+            return 0
+        self._count_waiting(now_s)
+        if self.waiting[0] is sequence:
+            self.waiting.popleft()
+        else:
+            self.waiting.remove(sequence)
+        pool.start(sequence, found)
+        pool.grow(sequence, known + chunk)
+        if sequence.cached_tokens < 0:
+            sequence.cached_tokens = known
+        sequence.state = PREFILLING
+        self.running[sequence] = self._prefilling[sequence] = None
+        self._chunks.append((sequence, chunk))
+        return chunk
 
     def _plan_mixed(self) -> None:
         tokens, pairs = 0, 0.0

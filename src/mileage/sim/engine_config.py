@@ -6,6 +6,7 @@ import msgspec
 
 from mileage.core.bounds import require_at_least, require_range
 from mileage.core.errors import ConfigError
+from mileage.policy.prefill import PrefillConfig
 
 __all__ = ["EngineConfig"]
 
@@ -30,6 +31,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     take them one by one: vLLM's scheduler_reserve_full_isl. False: when its first chunk fits."""
     watermark_ratio: float = 0.0
     """Share of the blocks that a request leaves free when it begins beside others."""
+    prefill: PrefillConfig | None = None
+    """Policies inside the engine that decide what is prefilled when. None: first come, first
+    served, as many tokens as fit into a step."""
     noise_ratio: float = 0.0
     """Standard deviation of a step's time over its mean, cut at three of them."""
 

@@ -10,6 +10,7 @@ from mileage.core.replica import ReplicaView
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine import Engine
 from mileage.sim.engine_config import EngineConfig
+from mileage.sim.ordered_engine import OrderedEngine
 
 __all__ = ["Node", "ReplicaSpec", "ReplicaTotals"]
 
@@ -55,7 +56,8 @@ class Node:
 
     def __init__(self, spec: ReplicaSpec, index: int, random: Random) -> None:
         self.name, self.index = spec.name, index
-        self.engine = Engine(spec.engine, spec.table, random)
+        make = Engine if spec.engine.prefill is None else OrderedEngine
+        self.engine = make(spec.engine, spec.table, random)
         self.ticket = -1
         """Of the event that is due for it; others are outdated."""
         most = spec.engine.step_tokens_max

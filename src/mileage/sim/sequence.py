@@ -30,9 +30,11 @@ class Sequence:
     """
 
     __slots__ = (
+        "arrived_s",
         "base",
         "cached_tokens",
         "computed",
+        "deadline_s",
         "ends_at",
         "finished_s",
         "first_at",
@@ -40,11 +42,14 @@ class Sequence:
         "id",
         "itl_mean_s",
         "itl_p99_s",
+        "key",
         "keys",
+        "known",
         "last_token_s",
         "output_tokens",
         "owned",
         "past_gaps",
+        "place",
         "preemptions",
         "produced",
         "prompt_tokens",
@@ -78,5 +83,12 @@ class Sequence:
         self.registered = 0
         self.past_gaps: list[NDArray[np.float64]] | None = None
         """Gaps between its tokens before it was last preempted, and those gaps that this made."""
+        self.arrived_s = math.nan
+        """When it came to those who gave it to the engine; NaN: they do not tell."""
+        self.deadline_s = math.inf
+        self.key = 0.0
+        self.known = self.place = 0
+        """Of an engine with an order of its own: when its first token should come, its key, what of
+        it was in the cache when it came, and which of its entries in the order holds."""
         self.first_token_s = self.last_token_s = self.finished_s = math.nan
         self.itl_p99_s = self.itl_mean_s = math.nan

@@ -8,10 +8,10 @@ import pytest
 
 from mileage.control.config import ControlConfig
 from mileage.control.fair_queue import FairQueue, FairShare, next_held
+from mileage.control.first_limit import make_throttle
 from mileage.control.flight import Flight
 from mileage.control.pool import Pool
 from mileage.control.replicas import Route
-from mileage.control.throttle import make_throttle
 from tests.support.controllers import request
 
 

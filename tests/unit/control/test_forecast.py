@@ -22,7 +22,7 @@ def test_the_time_to_a_first_token_is_learned_from_what_it_depends_on() -> None:
     assert service.known
     assert service.predict(100, 0, 0) == pytest.approx(0.25, rel=0.05)
     assert service.predict(100, 200, 9) == pytest.approx(0.54, rel=0.05)
-    assert service.residual_s < 0.02
+    assert service.residual_ratio < 0.02
 
 
 def test_equal_requests_for_ever_do_not_blow_it_up() -> None:

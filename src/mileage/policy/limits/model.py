@@ -38,6 +38,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The part of requests whose worst gaps must keep within that."""
     kv_mark_ratio: float = 0.9
     """The part of the KV cache that may be filled."""
+    engine_policies: bool = False
+    """The engines have this policy's other half inside (`policy.budget`, `policy.ordering`): they
+    keep the ITL target themselves, and prefill by deadline. Then only memory limits requests."""
     period_s: float = 1.0
     """One change per period, so that its effect is seen before the next."""
     view_max_age_s: float = 10.0
@@ -115,7 +118,7 @@ class ModelLimit:
         elif limit == 1 and now_s - self._stalls_s > _ALONE_MAX_S:
             # What company costs has not been seen for long: try it again.
             self._stalls = []
-        target_s = positive(signals.itl_target_s)
+        target_s = None if config.engine_policies else positive(signals.itl_target_s)
         cap_s = None if target_s is None else config.cap_ratio * target_s
         wanted, reason = self._wanted(signals, cap_s, proven)
         wanted, reason = self._within_memory(wanted, reason)
@@ -146,7 +149,8 @@ class ModelLimit:
         if cap_s is None:
             # By the fit more requests never yield fewer tokens; and where they yield no more, a
             # lower limit would only make them wait longer for their first token.
-            return ceiling, "no ITL target"
+            kept = self._config.engine_policies
+            return ceiling, "the engine keeps the ITL target" if kept else "no ITL target"
         if fit.error_ratio is None or (few and not fit.good):
             return self._limit, f"{fit.samples} requests ended, too few to go by"
         if not fit.good:

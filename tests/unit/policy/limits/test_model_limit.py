@@ -251,4 +251,4 @@ def test_a_starving_bound_is_loosened_while_gaps_are_short() -> None:
 )
 def test_bad_configuration_is_refused(key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"governor\.model\.{key}"):
-        ModelConfig(**{key: value})
+        ModelConfig(**{key: value})  # type: ignore[arg-type]

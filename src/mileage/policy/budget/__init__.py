@@ -1,0 +1,1 @@
+"""Budget: how many prompt tokens an engine computes in its next step."""

@@ -1,0 +1,102 @@
+"""An engine with policies inside: who is prefilled when, and what it costs the others."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from mileage.core.slo import Slo
+from mileage.policy.prefill import PrefillConfig
+from mileage.sim.engine import Engine
+from mileage.sim.engine_config import EngineConfig
+from mileage.sim.ordered_engine import OrderedEngine
+from mileage.sim.sequence import Sequence
+from tests.support.engine_host import linear_table, run_engine
+
+SLO = Slo(ttft_s=2.0, itl_s=0.05, ttft_unloaded_ratio=3.0)
+TABLE = linear_table((0.01, 0.0, 0.0, 1e-4, 0.0), requests_max=64, tokens_max=2048)
+
+
+def config_of(prefill: PrefillConfig | None, *, kv_blocks: int = 10_000) -> EngineConfig:
+    return EngineConfig(kv_blocks=kv_blocks, running_max=64, step_tokens_max=1024, prefill=prefill)
+
+
+def run(config: EngineConfig, jobs: list[tuple[float, int, int]]) -> tuple[list[Sequence], Engine]:
+    sequences = [Sequence(i, prompt, output) for i, (_, prompt, output) in enumerate(jobs)]
+    for (arrived_s, _, _), sequence in zip(jobs, sequences, strict=True):
+        sequence.arrived_s = arrived_s
+    make = Engine if config.prefill is None else OrderedEngine
+    engine = run_engine(
+        config,
+        TABLE,
+        [(arrived_s, s) for (arrived_s, _, _), s in zip(jobs, sequences, strict=True)],
+        make=make,
+    )
+    return sequences, engine
+
+
+def ttft_s(sequence: Sequence) -> float:
+    return sequence.first_token_s - sequence.arrived_s
+
+
+WARM = [(0.2 * i, 512 + 64 * i, 20) for i in range(20)]
+"""So that it knows how long steps take: over by 5 s."""
+LONG_THEN_SHORT = [*WARM, (10.0, 60_000, 1), (10.1, 200, 1), (12.0, 200, 1)]
+
+
+def test_a_short_prompt_overtakes_one_that_is_in_the_middle() -> None:
+    (*_, long, first, second), _ = run(config_of(PrefillConfig(slo=SLO)), LONG_THEN_SHORT)
+    assert ttft_s(first) < 0.3
+    assert ttft_s(second) < 0.3
+    assert 6.0 < ttft_s(long) < 8.0
+
+
+def test_a_plain_engine_lets_it_wait() -> None:
+    (*_, first, second), _ = run(config_of(None), LONG_THEN_SHORT)
+    assert ttft_s(first) > 5.0
+    assert ttft_s(second) > 3.0
+
+
+def test_steps_keep_within_the_itl_target_while_long_prompts_come() -> None:
+    jobs = [*WARM, *((10.0 + 0.1 * i, 300, 400) for i in range(8)), (12.0, 20_000, 1)]
+    ordered, _ = run(config_of(PrefillConfig(slo=SLO)), jobs)
+    plain, _ = run(config_of(None), jobs)
+    assert max(s.itl_p99_s for s in ordered[len(WARM) :] if s.output_tokens > 1) <= 0.05
+    assert max(s.itl_p99_s for s in plain[len(WARM) :] if s.output_tokens > 1) > 0.1
+
+
+def test_a_long_prompt_gets_its_turn_under_a_flood_of_short_ones() -> None:
+    """As much as the engine can do, for far longer than the long prompt may take."""
+    flood = [(10.0 + 0.05 * i, 400, 1) for i in range(2000)]
+    jobs = sorted([*WARM, (10.01, 20_000, 1), *flood])
+    sequences, _ = run(config_of(PrefillConfig(slo=SLO)), jobs)
+    long = next(s for s in sequences if s.prompt_tokens == 20_000)
+    assert ttft_s(long) < 60.0
+
+
+@pytest.mark.parametrize("ordering", ["fcfs", "deadline", "shortest"])
+def test_all_end_where_prompts_in_the_middle_fill_the_cache(ordering: str) -> None:
+    """Prompts that overtake each other hold blocks that none of them can finish without."""
+    random = Random(1)
+    jobs = [(0.05 * i, random.choice([30, 300, 1500]), random.randint(1, 60)) for i in range(200)]
+    prefill = PrefillConfig(ordering=ordering, slo=SLO)  # type: ignore[arg-type]
+    sequences, engine = run(config_of(prefill, kv_blocks=120), jobs)
+    assert all(s.finished_s == s.finished_s for s in sequences)
+    assert engine.finished == len(jobs)
+    assert engine.pool.free == engine.pool.blocks
+    engine.pool.check()
+
+
+def test_first_come_first_served_with_a_fixed_budget_is_the_plain_engine() -> None:
+    """Where blocks are not scarce: then only what waits for them differs."""
+    random = Random(2)
+    jobs = sorted(
+        (random.uniform(0.0, 20.0), random.randint(1, 3000), random.randint(1, 80))
+        for _ in range(300)
+    )
+    inside = PrefillConfig(ordering="fcfs", budget="fixed", slo=Slo())
+    ordered, _ = run(config_of(inside), jobs)
+    plain, _ = run(config_of(None), jobs)
+    assert [s.first_token_s for s in ordered] == pytest.approx([s.first_token_s for s in plain])
+    assert [s.finished_s for s in ordered] == pytest.approx([s.finished_s for s in plain])

@@ -5,21 +5,33 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
-__all__ = ["ServiceForecast", "Speed", "WaitForecast"]
+__all__ = [
+    "LEARN_APART_S",
+    "SAMPLES_MIN",
+    "TIME_MAX_S",
+    "ServiceForecast",
+    "Speed",
+    "WaitForecast",
+    "learned",
+    "predicted_s",
+    "residual_of",
+    "tokens_within",
+]
 
 _FORGET = 0.98
-_SAMPLES_MIN = 20
-_LEARN_APART_S = 0.005
+SAMPLES_MIN = 20
+LEARN_APART_S = 0.005
 _RESIDUAL_GAIN = 0.05
 _COVARIANCE_MAX = 1e6
 _SPEED_SPAN_S = 10.0
 _BIAS_GAIN = 0.1
 _BIAS_RELAX = 0.02
 _BIAS_MIN, _BIAS_MAX = 0.25, 4.0
-_TIME_MAX_S = 3600.0
+TIME_MAX_S = 3600.0
 _SCALE_MIN_S = 0.02
 _ERROR_MAX = 2.0
 _Vector: TypeAlias = tuple[float, float, float, float]
+_Matrix: TypeAlias = tuple[_Vector, _Vector, _Vector, _Vector]
 
 
 class ServiceForecast:
@@ -35,12 +47,12 @@ class ServiceForecast:
 
     def __init__(self) -> None:
         self._theta: _Vector = (0.0, 0.0, 0.0, 0.0)
-        self._covariance: list[_Vector] = [
+        self._covariance: _Matrix = (
             (100.0, 0.0, 0.0, 0.0),
             (0.0, 100.0, 0.0, 0.0),
             (0.0, 0.0, 100.0, 0.0),
             (0.0, 0.0, 0.0, 100.0),
-        ]
+        )
         self.due_s = -math.inf
         """When it takes a sample again."""
         self.residual_ratio = 0.0
@@ -50,57 +62,95 @@ class ServiceForecast:
     @property
     def known(self) -> bool:
         """It has seen enough to be asked."""
-        return self.samples >= _SAMPLES_MIN
+        return self.samples >= SAMPLES_MIN
 
     def predict(self, prompt: float, ahead: float, in_flight: float) -> float:
         """The expected time; never negative."""
-        return max(0.0, _dot(self._theta, _regressors(prompt, ahead, in_flight)))
+        return predicted_s(self._theta, prompt, ahead, in_flight)
 
     def tokens_within(self, time_s: float, in_flight: float) -> float:
         """Prompt tokens, ahead and own, of which the first token is sure to come within `time_s`;
         inf while nothing is known, or they cost nothing."""
-        constant, own, ahead, each = self._theta
-        token_s = 1e-3 * max(own, ahead)
-        if not self.known or token_s <= 0.0:
+        if not self.known:
             return math.inf
-        time_s /= 1.0 + self.residual_ratio
-        return (time_s - constant - 1e-1 * each * in_flight) / token_s
+        return tokens_within(self._theta, time_s / (1.0 + self.residual_ratio), in_flight)
 
     def learn(
         self, prompt: float, ahead: float, in_flight: float, took_s: float, now_s: float
     ) -> None:
         """A first token came `took_s` after the dispatch. Taken at most every 5 ms."""
-        if now_s < self.due_s or not 0.0 <= took_s <= _TIME_MAX_S:
+        if now_s < self.due_s or not 0.0 <= took_s <= TIME_MAX_S:
             return
-        self.due_s = now_s + _LEARN_APART_S
-        plain = _regressors(prompt, ahead, in_flight)
-        expected_s = _dot(self._theta, plain) if self.known else took_s
-        scale_s = max(_SCALE_MIN_S, expected_s, 0.1 * took_s)
-        x0, x1, x2, x3 = plain
-        x = x0 / scale_s, x1 / scale_s, x2 / scale_s, x3 / scale_s
-        p = self._covariance
-        px = _dot(p[0], x), _dot(p[1], x), _dot(p[2], x), _dot(p[3], x)
-        gain = 1.0 / (_FORGET + _dot(px, x))
-        error = took_s / scale_s - _dot(self._theta, x)
-        q0, q1, q2, q3 = px
-        t0, t1, t2, t3 = self._theta
-        g0, g1, g2, g3 = gain * q0, gain * q1, gain * q2, gain * q3
-        self._theta = (
-            t0 + g0 * error,
-            t1 + g1 * error,
-            t2 + g2 * error,
-            t3 + g3 * error,
+        self.due_s = now_s + LEARN_APART_S
+        self._theta, self._covariance, error = learned(
+            self._theta, self._covariance, self.known, prompt, ahead, in_flight, took_s
         )
-        # Forget only while the covariance is small: without news it would grow for ever.
-        trace = p[0][0] + p[1][1] + p[2][2] + p[3][3]
-        keep = _FORGET if trace < _COVARIANCE_MAX else 1.0
-        self._covariance = [
-            ((a - g * q0) / keep, (b - g * q1) / keep, (c - g * q2) / keep, (d - g * q3) / keep)
-            for (a, b, c, d), g in zip(p, (g0, g1, g2, g3), strict=True)
-        ]
         self.samples += 1
-        weight = max(_RESIDUAL_GAIN, 1.0 / self.samples)
-        self.residual_ratio += weight * (min(abs(error), _ERROR_MAX) - self.residual_ratio)
+        self.residual_ratio = residual_of(self.residual_ratio, error, self.samples)
+
+
+def predicted_s(theta: _Vector, prompt: float, ahead: float, in_flight: float) -> float:
+    """What these coefficients expect; never negative."""
+    return max(0.0, _dot(theta, _regressors(prompt, ahead, in_flight)))
+
+
+def tokens_within(theta: _Vector, time_s: float, in_flight: float) -> float:
+    """Prompt tokens that they expect to take `time_s`; inf where these cost nothing."""
+    constant, own, ahead, each = theta
+    token_s = 1e-3 * max(own, ahead)
+    if token_s <= 0.0:
+        return math.inf
+    return (time_s - constant - 1e-1 * each * in_flight) / token_s
+
+
+def learned(
+    theta: _Vector,
+    p: _Matrix,
+    known: bool,
+    prompt: float,
+    ahead: float,
+    in_flight: float,
+    took_s: float,
+) -> tuple[_Vector, _Matrix, float]:
+    """One step of least squares: coefficients and covariance from then on, and the error, of what
+    was expected (where anything was `known`)."""
+    plain = _regressors(prompt, ahead, in_flight)
+    expected_s = _dot(theta, plain) if known else took_s
+    scale_s = max(_SCALE_MIN_S, expected_s, 0.1 * took_s)
+    x0, x1, x2, x3 = plain
+    x = x0 / scale_s, x1 / scale_s, x2 / scale_s, x3 / scale_s
+    q = _dot(p[0], x), _dot(p[1], x), _dot(p[2], x), _dot(p[3], x)
+    gain = 1.0 / (_FORGET + _dot(q, x))
+    error = took_s / scale_s - _dot(theta, x)
+    t0, t1, t2, t3 = theta
+    g0, g1, g2, g3 = gain * q[0], gain * q[1], gain * q[2], gain * q[3]
+    theta = (t0 + g0 * error, t1 + g1 * error, t2 + g2 * error, t3 + g3 * error)
+    # Forget only while the covariance is small: without news it would grow for ever.
+    trace = p[0][0] + p[1][1] + p[2][2] + p[3][3]
+    keep = _FORGET if trace < _COVARIANCE_MAX else 1.0
+    rows = (
+        _row(p[0], g0, q, keep),
+        _row(p[1], g1, q, keep),
+        _row(p[2], g2, q, keep),
+        _row(p[3], g3, q, keep),
+    )
+    return theta, rows, error
+
+
+def _row(row: _Vector, g: float, q: _Vector, keep: float) -> _Vector:
+    a, b, c, d = row
+    return (
+        (a - g * q[0]) / keep,
+        (b - g * q[1]) / keep,
+        (c - g * q[2]) / keep,
+        (d - g * q[3]) / keep,
+    )
+
+
+def residual_of(residual_ratio: float, error: float, samples: int) -> float:
+    """The mean error with the one of the latest of so many samples."""
+    weight = max(_RESIDUAL_GAIN, 1.0 / samples)
+    return residual_ratio + weight * (min(abs(error), _ERROR_MAX) - residual_ratio)
 
 
 def _regressors(prompt: float, ahead: float, in_flight: float) -> _Vector:

@@ -15,12 +15,12 @@ from mileage.control.pool import Pool
 from mileage.control.replicas import Replica, Takers
 from mileage.core.actions import Reject, RejectReason, SetLimit
 
-__all__ = ["Governor"]
+__all__ = ["COST_GAIN", "MARGIN", "Governor"]
 
-_MARGIN = 1.0
+MARGIN = 1.0
 """Mean errors of a forecast that are added to it."""
 _RETRY_MIN_S = 0.1
-_COST_GAIN = 0.1
+COST_GAIN = 0.1
 
 
 class Governor:
@@ -106,7 +106,7 @@ class Governor:
         wait_s = self._wait_s(pool, takers, flight)
         target_s = flight.ttft_target_s
         if target_s is not None and config.reject_late:
-            first_s = wait_s + _MARGIN * pool.forecast.residual_s
+            first_s = wait_s + MARGIN * pool.forecast.residual_s
             first_s += replica.throttle.service_s(flight, now_s)
             late_s = now_s + first_s - flight.deadline_s
             if late_s > 0.0:
@@ -320,7 +320,7 @@ class Governor:
             if fitted is not None:
                 its = self._pools.get(replica.models[0])
                 if its is not None:
-                    its.prefill_cost += _COST_GAIN * (fitted - its.prefill_cost)
+                    its.prefill_cost += COST_GAIN * (fitted - its.prefill_cost)
             if changed:
                 self.decisions.add(
                     Decision(

@@ -18,9 +18,9 @@ from mileage.core.replica import ReplicaView
 from mileage.core.slo import Slo
 from mileage.policy.limits.limit import LimitDecision, LimitPolicy, LimitSignals, RequestSample
 
-__all__ = ["Throttle"]
+__all__ = ["CALM_RATIO", "Throttle"]
 
-_CALM_RATIO = 0.5
+CALM_RATIO = 0.5
 """First tokens that are expected within so much of their target are not looked at more closely."""
 _SAMPLES_MAX = 24
 """Of one period; later ones of it are left out. A policy takes 20 to 50 us for each, in one go."""
@@ -320,7 +320,7 @@ class Throttle:
         self._samples.clear()
         self.arrivals, self._peak = 0, self.in_flight
         if slo.ttft_s is not None:
-            calm_s = _CALM_RATIO * slo.ttft_s
+            calm_s = CALM_RATIO * slo.ttft_s
             self.calm_tokens = self.service.tokens_within(calm_s, self.in_flight)
         else:
             self.calm_tokens = math.inf

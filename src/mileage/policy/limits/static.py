@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from mileage.core.bounds import require_range
-from mileage.policy.limits.bounds import UNBOUNDED, LimitBounds
+from mileage.policy.limits.bounds import UNBOUNDED, LimitBounds, clamped
 from mileage.policy.limits.limit import LimitDecision, LimitSignals
 
-__all__ = ["StaticConfig", "StaticLimit"]
+__all__ = ["StaticConfig", "StaticLimit", "static_limit"]
 
 
 class StaticConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,11 +35,15 @@ class StaticLimit:
 
     def update(self, signals: LimitSignals, now_s: float) -> LimitDecision:
         """The configured limit, at most the engine's own."""
-        wanted = self._config.limit
+        wanted, bounds = self._config.limit, self._bounds
+        limit = static_limit(wanted or 0, bounds.limit_min, bounds.ceiling(signals))
         if wanted is None:
-            limit = self._bounds.ceiling(signals)
             return LimitDecision(limit, f"static: {limit}, the most there can be")
-        limit = self._bounds.clamp(wanted, signals)
         if limit != wanted:
             return LimitDecision(limit, f"static: {limit}, as {wanted} is out of bounds")
         return LimitDecision(limit, f"static: {limit}")
+
+
+def static_limit(wanted: int, limit_min: int, ceiling: int) -> int:
+    """The limit that was configured, within its bounds; 0: as many as there can be."""
+    return clamped(wanted, limit_min, ceiling) if wanted else ceiling

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from mileage.control.config import ControlConfig
+from mileage.control.own_limit import own_limit, within
 from mileage.control.replicas import Replica, Replicas
 from mileage.core.replica import ReplicaView
-from mileage.policy.limits.limit import RequestSample
-from mileage.sim.fast.layout import LOAD_FIELDS, NONE, THROTTLE_FIELDS, Record, Records
+from mileage.policy.limits.choose import make_limit
+from mileage.policy.limits.limit import LimitPolicy, LimitSignals, RequestSample
+from mileage.sim.fast.layout import LOAD_FIELDS, NONE, THROTTLE, Record, Records
 from mileage.sim.fast.state import State
 from mileage.sim.node import ReplicaSpec
 
 __all__ = ["Desk"]
 
 _LOAD = tuple(name for names in LOAD_FIELDS for name in names.split())
-_THROTTLE = tuple(name for names in THROTTLE_FIELDS for name in names.split())
+_DECIDED_BY = THROTTLE.names or ()
 
 
 class Desk:
@@ -31,57 +34,72 @@ class Desk:
         self._state, self._specs, self._fleet = state, specs, fleet
         self._replicas: list[Replica] = list(fleet)
         self._governor, self._slo = control.governor, control.slo.of(specs[0].models[0])
+        self._policies: list[LimitPolicy] = []
+        told = control.replica_running_max
+        self._told = {at: told[spec.name] for at, spec in enumerate(specs) if spec.name in told}
 
     def begin(self, now_s: float) -> None:
         """All replicas come up, one after the other; the limit of each is decided at once."""
-        world = self._state.world
-        world.due_s = math.inf
+        state = self._state
+        state.world.due_s = math.inf
         for at, (replica, spec) in enumerate(zip(self._replicas, self._specs, strict=True)):
             self._fleet.up(replica, spec.models)
-            _get(self._state.loads[at], replica, _LOAD)
+            _get(state.loads[at], replica, _LOAD)
+            limit, record = replica.throttle.limit, state.throttles[at]
+            record["limit"], record["own_limit"], record["bound"] = limit, limit, NONE
+            record["due_s"], record["running_max"] = -math.inf, self._told.get(at, NONE)
+            self._policies.append(make_limit(self._governor, limit=limit))
             if self._governor.mode == "act":
                 self.decide(now_s)
         self._rates()
-        for at, replica in enumerate(self._replicas):
-            self._limit(at, replica)
 
     # --- limits -------------------------------------------------------------------------------
 
     def decide(self, now_s: float) -> None:
         """Decide the limits of all replicas that are due: as `Governor.tick` does."""
         state, governor = self._state, self._governor
-        held, count = int(state.world.held), len(self._replicas)
         state.world.due_s = now_s + governor.period_s
-        for at, replica in enumerate(self._replicas):
-            throttle, record = replica.throttle, state.throttles[at]
-            if not replica.models or now_s < throttle.due_s:
+        waiting = math.ceil(int(state.world.held) / len(self._replicas))
+        for at, record in enumerate(state.throttles):
+            if not self._replicas[at].models or now_s < record["due_s"]:
                 continue
-            _set(throttle, record, _THROTTLE)
-            throttle._samples = self._samples(at, int(record["samples"]))
-            if throttle.idle:
+            its = dict(zip(_DECIDED_BY, record.item(), strict=True))
+            if record["due_s"] > -math.inf and not (
+                its["_peak"] or its["arrivals"] or its["samples"]
+            ):
                 continue
-            if state.views[at]["known"]:
-                throttle.observed(self._view(at, state.views))
-            throttle.decide(
-                now_s,
-                waiting=math.ceil(held / count),
-                slo=self._slo,
-                bounds=(governor.limit_min, governor.limit_max),
-                share_ratio=1.0,
-                period_s=governor.period_s,
-            )
-            _get(record, throttle, _THROTTLE)
-            record["samples"] = 0
-            self._limit(at, replica)
+            record["due_s"] = now_s + governor.period_s
+            most = self._told.get(at)
+            if most is None and state.views[at]["known"]:
+                most = self._specs[at].engine.running_max
+            decision = self._policies[at].update(self._signals(at, its, most, waiting), now_s)
+            record["arrivals"], record["samples"], record["_peak"] = 0, 0, its["in_flight"]
+            bound = decision.prefill_tokens_max
+            record["bound"] = NONE if bound is None else bound
+            limit = within(decision.limit, governor.limit_min, governor.limit_max, most or 0)
+            record["limit"] = limit
+            record["own_limit"] = own_limit(limit, most or 0, self._slo.ttft_s is not None, 1.0)
 
-    def _limit(self, at: int, replica: Replica) -> None:
-        throttle, record = replica.throttle, self._state.throttles[at]
-        bound = throttle.prefill_tokens_max
-        record["limit"], record["own_limit"] = throttle.limit, throttle.own_limit
-        record["bound"] = NONE if bound is None else bound
+    def _signals(
+        self, at: int, its: dict[str, Any], most: int | None, waiting: int
+    ) -> LimitSignals:
+        views, in_flight = self._state.views, its["in_flight"]
+        return LimitSignals(
+            view=self._view(at, views) if views[at]["known"] else None,
+            running_max=most,
+            in_flight=in_flight,
+            in_flight_peak=its["_peak"],
+            waiting=waiting,
+            arrivals=float(its["arrivals"]),
+            samples=self._samples(at, its["samples"]),
+            ttft_target_s=self._slo.ttft_s,
+            itl_target_s=self._slo.itl_s,
+            modality_counts=(in_flight, 0, 0),
+            load_mean=its["_kv_tokens"] / in_flight if in_flight else 0.0,
+        )
 
-    def _samples(self, at: int, count: int) -> list[RequestSample]:
-        return [
+    def _samples(self, at: int, count: int) -> tuple[RequestSample, ...]:
+        return tuple(
             RequestSample(
                 prompt_tokens=prompt_tokens,
                 output_tokens=output_tokens,
@@ -99,7 +117,7 @@ class Desk:
                 took_s, ttft_s, service_ttft_s, itl_p99_s, in_flight_s, kv_s, prefilled, decoding_s,
                 prompt_tokens, output_tokens, steps,
             ) in self._state.samples[at, :count].tolist()
-        ]  # fmt: skip
+        )  # fmt: skip
 
     # --- how fast they are --------------------------------------------------------------------
 

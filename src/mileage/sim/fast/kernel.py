@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from mileage.sim import step_math
-from mileage.sim.fast import engine, fleet, gaps, loads
+from mileage.sim.fast import engine, fleet, gaps, loads, throttles
 from mileage.sim.fast.jit import compiled, inlined
 from mileage.sim.fast.layout import NONE, Floats, Ints, Record, Records
 
@@ -53,7 +53,7 @@ _busy_of = compiled(step_math.busy_of)
 # Compiled code knows functions by their global names.
 arrive, go_on, place, step, tell = fleet.arrive, fleet.go_on, fleet.place, fleet.step, fleet.tell
 blocks_used, steps_done = engine.blocks_used, engine.steps_done
-forget, load_observed = gaps.forget, loads.observed
+decide_static, forget, load_observed = throttles.decide_static, gaps.forget, loads.observed
 
 
 def run(
@@ -103,7 +103,9 @@ def run(
                 world.phase = world.after
             else:  # what a higher limit gives is used before all else
                 world.phase = _GOING_ON if world.phase == _DECIDED else _PLACING
-        if code != _GO_ON:
+        if code == DECIDE and world.decides:
+            decide_static(world, throttling, views, engines)
+        elif code != _GO_ON:
             return code
 
 

@@ -19,7 +19,6 @@ __all__ = [
     "SAMPLE",
     "SEQUENCE",
     "THROTTLE",
-    "THROTTLE_FIELDS",
     "VIEW",
     "WORLD",
     "Floats",
@@ -88,13 +87,12 @@ VIEW: Final = _record(
 )
 """What a scrape told last."""
 
-THROTTLE_FIELDS: Final = (
-    "prefill_tokens _in_flight_s _kv_s _decoding_s _prefilled _kv_tokens _changed_s",
-    "in_flight arrivals _peak _prefilling",
+THROTTLE: Final = _record(
+    "prefill_tokens _in_flight_s _kv_s _decoding_s _prefilled _kv_tokens _changed_s due_s",
+    "in_flight arrivals _peak _prefilling limit own_limit bound samples running_max",
 )
-"""Those of `Throttle`."""
-THROTTLE: Final = _record(THROTTLE_FIELDS[0], f"{THROTTLE_FIELDS[1]} limit own_limit bound samples")
-"""`bound`: of the prompt tokens in prefill, NONE where there is none."""
+"""What `Throttle` counts, and the limit. `bound`: of the prompt tokens in prefill, NONE where there
+is none; `running_max`: what the engine runs at once, where that was told."""
 
 SAMPLE: Final = _record(
     "took_s ttft_s service_ttft_s itl_p99_s in_flight_s kv_s prefilled decoding_s",
@@ -104,10 +102,10 @@ SAMPLE: Final = _record(
 
 WORLD: Final = _record(
     "now_s scrape_s scrape_interval_s last_s slack_s output_tokens _gain work_tokens next_s "
-    "wake_s asked_s due_s queue_wait_s running waiting kv_usage busy",
+    "wake_s asked_s due_s period_s queue_wait_s running waiting kv_usage busy",
     "arrival open tickets phase after at index draws spent tell_first tell_last in_flight_max "
-    "in_flight rows held held_first held_last queue_max samples_max full late",
-    "routes acts",
+    "in_flight rows held held_first held_last queue_max limit_min limit_max static full late",
+    "routes acts decides in_time",
 )
 """The fleet's clock and counters, and what the controller has of its own. `open`: requests whose
 clients wait; `in_flight`: those that the controller has; `full` and `late`: refused as such."""

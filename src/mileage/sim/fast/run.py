@@ -90,6 +90,10 @@ class _Run:
         world.wake_s = world.asked_s = math.inf
         world.tell_first = world.held_first = NONE
         world.routes, world.acts = len(self._specs) > 1, governor.mode == "act"
+        world.period_s, world.static = governor.period_s, governor.static.limit or 0
+        world.limit_min, world.limit_max = governor.limit_min, governor.limit_max
+        world.decides = governor.policy == "static"
+        world.in_time = control.slo.of(self._specs[0].models[0]).ttft_s is not None
         world.queue_wait_s, world.queue_max = governor.queue_wait_max_s, governor.queue_max
         route = Route()
         world.output_tokens, world._gain = route.output_tokens, route._gain

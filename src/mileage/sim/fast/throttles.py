@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import math
 
+from mileage.control import own_limit as own
 from mileage.control.throttle import Throttle
+from mileage.policy.limits import bounds, static
 from mileage.sim.fast.jit import compiled, inlined, jit
 from mileage.sim.fast.layout import NONE, Record, Records
 
-__all__ = ["ended", "first_token", "has_room", "sample", "started"]
+__all__ = ["decide_static", "ended", "first_token", "has_room", "idle", "sample", "started"]
 
 _pass = compiled(Throttle._pass)
+_ceiling_of = compiled(bounds.ceiling_of)
+_static_limit = compiled(static.static_limit, clamped=compiled(bounds.clamped))
+_within = compiled(own.within)
+_own_limit = compiled(own.own_limit)
 
 
 @jit
@@ -86,3 +92,30 @@ def sample(throttle: Record, samples: Records, sequence: Record, now_s: float) -
     taken.kv_s = throttle._kv_s - sequence.mark_kv_s
     taken.prefilled = throttle._prefilled - sequence.mark_prefilled
     taken.decoding_s = throttle._decoding_s - sequence.mark_decoding_s
+
+
+@inlined
+def idle(throttle: Record) -> bool:
+    """Nothing has happened here since the last decision."""
+    return not (throttle._peak or throttle.arrivals or throttle.samples)
+
+
+@inlined
+def decide_static(world: Record, throttling: Records, views: Records, engines: Records) -> None:
+    """Decide the limits of all replicas that are due, which never change but for their bounds."""
+    now_s = world.now_s
+    world.due_s = now_s + world.period_s
+    for at in range(len(throttling)):
+        throttle = throttling[at]
+        if now_s < throttle.due_s or idle(throttle):
+            continue
+        throttle.due_s = now_s + world.period_s
+        throttle.arrivals = throttle.samples = 0
+        throttle._peak = throttle.in_flight
+        most = throttle.running_max
+        if most == NONE:
+            most = engines[at].running_max if views[at].known else 0
+        ceiling = _ceiling_of(world.limit_max, most)
+        limit = _static_limit(world.static, world.limit_min, ceiling)
+        throttle.limit = _within(limit, world.limit_min, world.limit_max, most)
+        throttle.own_limit = _own_limit(throttle.limit, most, world.in_time, 1.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mileage.sim.sequence import DECODING, Sequence
 
-__all__ = ["DecodeBatch"]
+__all__ = ["DecodeBatch", "SlotBatch"]
 
 
 class DecodeBatch:
@@ -99,3 +99,17 @@ class DecodeBatch:
             steps += 1
             at += 1
         return steps
+
+
+class SlotBatch(DecodeBatch):
+    """Each of them has room for the longest context from the start: none needs another block."""
+
+    __slots__ = ()
+
+    def blocks_now(self) -> int:
+        """Blocks that the next step takes."""
+        return 0
+
+    def blocks_after(self, steps: int) -> int:
+        """Blocks that the `steps` steps take that follow the next one."""
+        return 0

@@ -7,10 +7,11 @@ from collections import deque
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mileage.core.errors import ConfigError
 from mileage.costmodel.step_table import StepTable
-from mileage.sim.decode_batch import DecodeBatch
+from mileage.sim.decode_batch import DecodeBatch, SlotBatch
+from mileage.sim.engine_check import check_engine
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.kv_pool import KvPool
 from mileage.sim.sequence import DECODING, GONE, PREFILLING, WAITING, Sequence
@@ -42,11 +43,13 @@ class Engine:
     """
 
     def __init__(self, config: EngineConfig, table: StepTable, random: Random) -> None:
-        _check(config, table)
+        check_engine(config, table)
+        config = config.as_paged
         self.config = config
         self.timer = StepTimer(table, config.noise_ratio, random)
         self.pool = KvPool(config.kv_blocks, config.block_tokens, caching=config.prefix_cache)
-        self.batch = DecodeBatch(config.block_tokens)
+        make_batch = DecodeBatch if config.kv_layout == "paged" else SlotBatch
+        self.batch = make_batch(config.block_tokens)
         self.waiting: deque[Sequence] = deque()
         self.running: dict[Sequence, None] = {}
         """In the order in which they began; the last one is the first to give way."""
@@ -60,6 +63,8 @@ class Engine:
         one."""
         self.busy_s = self.running_s = self.waiting_s = 0.0
         """Time with steps in progress, and integrals over time of the requests."""
+        self.load_tokens = self.adapter_loads = 0
+        """Loaded from other memory instead of computed; and adapters brought to the GPU."""
         self._watermark = int(config.watermark_ratio * config.kv_blocks)
         self._prefilling: dict[Sequence, None] = {}
         self._chunks: list[tuple[Sequence, int]] = []
@@ -74,7 +79,8 @@ class Engine:
     def fits(self, sequence: Sequence) -> bool:
         """Whether the engine could ever serve such a request: all of it must fit into the cache."""
         tokens = sequence.prompt_tokens + max(0, sequence.output_tokens - 1)
-        return blocks_of(tokens, self.config.block_tokens) <= self.config.kv_blocks
+        most = self.config.kv_blocks if self.config.kv_layout == "paged" else 1
+        return blocks_of(tokens, self.config.block_tokens) <= most
 
     def add(self, sequence: Sequence, now_s: float) -> bool:
         """A request comes that `fits`. True: `due_s` has changed."""
@@ -82,7 +88,7 @@ class Engine:
         blocked = bool(self.waiting)
         self.waiting.append(sequence)
         sequence.state = WAITING
-        if self.due_s == math.inf:
+        if not self._planned and self.due_s > now_s:
             self._begun_s = self.due_s = now_s
             return True
         if blocked or len(self.running) >= self.config.running_max:
@@ -115,6 +121,11 @@ class Engine:
     def step_age_s(self, now_s: float) -> float:
         """Seconds since the steps in progress began; 0 without any."""
         return now_s - self._begun_s if self._planned else 0.0
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait."""
+        return len(self.waiting)
 
     def blocks_used(self, now_s: float) -> int:
         """Blocks that requests have now."""
@@ -150,9 +161,7 @@ class Engine:
             self.busy_s += took_s
             self.running_s += took_s * len(self.running)
             self._record(steps)
-            decoded = steps * self.batch.count
-            self.output_tokens += decoded
-            self.decode_tokens += decoded
+            self._decoded(steps)
             for sequence in self.batch.ended():
                 self._end(sequence, now_s)
             if self._chunks:
@@ -175,9 +184,24 @@ class Engine:
             self.pool.take(blocks)
         batch.steps += steps
 
+    def _decoded(self, steps: int) -> None:
+        """Each of those that decode has so many tokens more."""
+        decoded = steps * self.batch.count
+        self.output_tokens += decoded
+        self.decode_tokens += decoded
+
+    def _gaps(self, sequence: Sequence) -> NDArray[np.float64]:
+        """Between its tokens since it last began to decode."""
+        gaps = self.timer.gaps(sequence.first_at, self.batch.steps)
+        if sequence.delay_s and len(gaps):
+            gaps = gaps.copy()
+            gaps[0] += sequence.delay_s
+            sequence.delay_s = 0.0
+        return gaps
+
     def _end(self, sequence: Sequence, now_s: float) -> None:
         if sequence.output_tokens > 1:
-            gaps = self.timer.gaps(sequence.first_at, self.batch.steps)
+            gaps = self._gaps(sequence)
             whole_s = now_s - sequence.first_token_s
             sequence.itl_p99_s, sequence.itl_mean_s = gap_figures(gaps, sequence.past_gaps, whole_s)
         del self.running[sequence]
@@ -272,8 +296,8 @@ class Engine:
         was = sequence.state
         self._drop(sequence, extra)
         if was == DECODING:
-            sequence.last_token_s = now_s
-            gaps = self.timer.gaps(sequence.first_at, self.batch.steps)
+            gaps = self._gaps(sequence)
+            sequence.last_token_s, sequence.delay_s = now_s - sequence.delay_s, 0.0
             # With a place for the gap that this makes.
             sequence.past_gaps = [*(sequence.past_gaps or ()), np.append(gaps, math.nan)]
         sequence.target = sequence.prompt_tokens + sequence.produced
@@ -362,26 +386,3 @@ class Engine:
             if steps > 1 and batch.blocks_after(steps - 1) > free:
                 steps = 1 + batch.steps_within(free)
         self._planned = steps
-
-
-def _check(config: EngineConfig, table: StepTable) -> None:
-    """Raises ConfigError where the table does not have all steps that the engine may do."""
-    if not 1 <= len(table.lines) <= 2:
-        raise ConfigError("step table", len(table.lines), "one or two lines")
-    if table.requests_max < config.running_max:
-        expected = f"at most what its step table has ({table.requests_max})"
-        raise ConfigError("engine.running_max", config.running_max, expected)
-    if table.tokens_max < config.step_tokens_max:
-        expected = f"at most what its step table has ({table.tokens_max})"
-        raise ConfigError("engine.step_tokens_max", config.step_tokens_max, expected)
-    for line in table.lines:
-        if not all(0.0 <= factor < math.inf for factor in (line.kv_s, line.pair_s, line.request_s)):
-            raise ConfigError("step table", line.kv_s, "coefficients of 0 or more")
-    for times in (
-        [line.decode_s[1 : config.running_max + 1] for line in table.lines],
-        [line.mixed_s[1 : config.step_tokens_max + 1] for line in table.lines],
-    ):
-        if any(min(line) < 0.0 for line in times):
-            raise ConfigError("step table", "a negative time", "times of 0 or more")
-        if not all(0.0 < max(each) < math.inf for each in zip(*times, strict=True)):
-            raise ConfigError("step table", "a step that takes no time", "every step takes some")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from mileage.sim.sequence import Sequence
 from mileage.sim.step_math import blocks_of
@@ -32,6 +32,9 @@ class KvPool:
         "free",
         "free_min",
         "hit_tokens",
+        "now_s",
+        "on_lost",
+        "on_stored",
         "query_tokens",
     )
 
@@ -47,6 +50,11 @@ class KvPool:
         self.evicted = 0
         """Units of known content that were overwritten."""
         self.query_tokens = self.hit_tokens = 0
+        self.now_s = 0.0
+        """The time, where the engine has eviction policies that ask for it."""
+        self.on_stored: Callable[[Hashable, int], object] | None = None
+        self.on_lost: Callable[[Hashable, int], object] | None = None
+        """Told of each unit, and its blocks, that is known from now on, or no longer."""
 
     def take(self, blocks: int) -> None:
         """Give blocks to a sequence; so many must be free."""
@@ -69,7 +77,17 @@ class KvPool:
                     size = missing
             else:
                 self.evicted += 1
+                self._lost(key, size)
             self.blank += size
+
+    def _lost(self, key: Hashable, size: int) -> None:
+        if self.on_lost is not None:
+            self.on_lost(key, size)
+
+    def clear(self) -> None:
+        """Nothing of what no sequence has is known any more."""
+        self.blank += sum(self._freed.values())
+        self._freed.clear()
 
     # --- sequences ----------------------------------------------------------------------------
 
@@ -131,6 +149,8 @@ class KvPool:
             if key not in held and key not in freed:  # else another computes the same just now
                 held[key] = 1
                 sequence.owned.append(key)
+                if self.on_stored is not None:
+                    self.on_stored(key, unit // self._block_tokens)
             at += 1
         sequence.registered = at
 
@@ -145,7 +165,7 @@ class KvPool:
         if self._held or self._freed:
             self.blank += empty
             if whole:
-                self._freed[object()] = whole
+                self._keep(sequence, whole)
         else:
             self.blank += whole + empty
         if owned:
@@ -159,6 +179,10 @@ class KvPool:
                     freed[key] = size
                     self.free += size
             sequence.owned = []
+
+    def _keep(self, sequence: Sequence, blocks: int) -> None:
+        """Blocks with what the sequence's answer added: content of no name."""
+        self._freed[object()] = blocks
 
     def check(self) -> None:
         """Raises AssertionError where blocks were lost or made up: for tests."""

@@ -8,9 +8,9 @@ import msgspec
 
 from mileage.core.replica import ReplicaView
 from mileage.costmodel.step_table import StepTable
-from mileage.sim.engine import Engine
 from mileage.sim.engine_config import EngineConfig
-from mileage.sim.ordered_engine import OrderedEngine
+from mileage.sim.make_engine import make_engine
+from mileage.sim.step_math import busy_of
 
 __all__ = ["Node", "ReplicaSpec", "ReplicaTotals"]
 
@@ -47,6 +47,10 @@ class ReplicaTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Integral over time of the requests that wait in the engine."""
     kv_blocks: int
     kv_blocks_peak: int
+    load_tokens: int = 0
+    """Found in the memory behind the GPU's, and loaded instead of computed."""
+    adapter_loads: int = 0
+    """Times that a LoRA adapter was brought to the GPU."""
 
 
 class Node:
@@ -56,8 +60,7 @@ class Node:
 
     def __init__(self, spec: ReplicaSpec, index: int, random: Random) -> None:
         self.name, self.index = spec.name, index
-        make = Engine if spec.engine.prefill is None else OrderedEngine
-        self.engine = make(spec.engine, spec.table, random)
+        self.engine = make_engine(spec.engine, spec.table, random)
         self.ticket = -1
         """Of the event that is due for it; others are outdated."""
         most = spec.engine.step_tokens_max
@@ -89,14 +92,14 @@ class Node:
         passed_s = now_s - self._seen_s
         busy = None
         if passed_s > 0.0:
-            busy = min(1.0, (tokens - self._tokens) * self._token_s / passed_s)
+            busy = busy_of(tokens - self._tokens, self._token_s, passed_s)
         self._seen_s, self._tokens, self._busy_s = now_s, tokens, self.busy_s(now_s)
         caching = config.prefix_cache
         return ReplicaView(
             replica=self.name,
             observed_s=now_s,
             running=len(engine.running),
-            waiting=len(engine.waiting),
+            waiting=engine.queued,
             running_max=config.running_max,
             kv_cache_usage_ratio=engine.blocks_used(now_s) / pool.blocks,
             kv_tokens_max=pool.blocks * config.block_tokens,
@@ -126,4 +129,6 @@ class Node:
             waiting_s=engine.waiting_s,
             kv_blocks=pool.blocks,
             kv_blocks_peak=pool.blocks - pool.free_min,
+            load_tokens=engine.load_tokens,
+            adapter_loads=engine.adapter_loads,
         )

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DECODING", "GONE", "NEW", "PREFILLING", "WAITING", "Sequence"]
+__all__ = ["DECODING", "GONE", "LOADING", "NEW", "PREFILLING", "WAITING", "Sequence"]
 
 NEW: Final = 0
 """No engine has it yet."""
@@ -18,6 +18,8 @@ PREFILLING: Final = 2
 DECODING: Final = 3
 GONE: Final = 4
 """Finished, failed or aborted."""
+LOADING: Final = 5
+"""It has its blocks, and waits for what comes into them."""
 
 
 class Sequence:
@@ -30,11 +32,13 @@ class Sequence:
     """
 
     __slots__ = (
+        "adapter",
         "arrived_s",
         "base",
         "cached_tokens",
         "computed",
         "deadline_s",
+        "delay_s",
         "ends_at",
         "finished_s",
         "first_at",
@@ -83,6 +87,10 @@ class Sequence:
         self.registered = 0
         self.past_gaps: list[NDArray[np.float64]] | None = None
         """Gaps between its tokens before it was last preempted, and those gaps that this made."""
+        self.adapter: str | None = None
+        """The LoRA adapter that it needs."""
+        self.delay_s = 0.0
+        """Time from its last token to the first step in which it decodes here: see hand-over."""
         self.arrived_s = math.nan
         """When it came to those who gave it to the engine; NaN: they do not tell."""
         self.deadline_s = math.inf

@@ -205,7 +205,7 @@ class Simulation:
         model = self._model if trace.model is None else trace.model
         request = request_of(trace, row + 1, model, config.prompt_error_ratio, self._errors)
         sequence = EngineSequence(row + 1, trace.prompt_tokens, trace.output_tokens)
-        sequence.arrived_s = trace.arrived_s
+        sequence.arrived_s, sequence.adapter = trace.arrived_s, trace.adapter
         client = clients.waiting[row + 1] = Client(request, row, sequence, trace)
         if config.patience_s is not None:
             self._queue.push(self._now_s + config.patience_s, _PATIENCE, client)

@@ -32,7 +32,19 @@ class StepTimer:
     times a factor of its own: normal around 1, cut at three deviations.
     """
 
-    __slots__ = ("_base", "_factors", "_kept", "_lines", "_noise", "_ramp", "_stretch", "_times")
+    __slots__ = (
+        "_base",
+        "_factors",
+        "_kept",
+        "_lines",
+        "_noise",
+        "_ramp",
+        "_stretch",
+        "_times",
+        "added_s",
+        "late_s",
+        "slowdown",
+    )
 
     def __init__(self, table: StepTable, noise_ratio: float, random: Random) -> None:
         self._lines = tuple(
@@ -46,6 +58,12 @@ class StepTimer:
         """Steps that are forgotten, and that are kept."""
         self._noise = (noise_ratio, np.random.Generator(np.random.PCG64(random.getrandbits(63))))
         self._factors: NDArray[np.float64] | None = np.empty(0) if noise_ratio else None
+        self.added_s = 0.0
+        """What each step that is planned takes besides."""
+        self.slowdown = 1.0
+        """A step takes so many times as long as if the engine had its GPU for itself."""
+        self.late_s = 0.0
+        """By so much the last step in progress ends later than it was planned."""
 
     @property
     def steps_max(self) -> int:
@@ -62,18 +80,21 @@ class StepTimer:
             line_s = mixed_line_s(time_of_all_s, kv_s, pair_s, request_s, decoding, context, pairs)
             if line_s > time_s:
                 time_s = line_s
+        time_s = (time_s + self.added_s) * self.slowdown
         self._stretch = (time_s, 0.0, NEVER, 0.0, 0.0)
 
     def plan_decode(self, decoding: int, context: int) -> None:
         """The next steps only decode."""
-        lines = self._lines
+        lines, added_s, slowdown = self._lines, self.added_s, self.slowdown
         decode_s, _, kv_s, _, _ = lines[0]
-        c1, d1 = decode_s[decoding] + kv_s * context, kv_s * decoding
+        c1 = (decode_s[decoding] + kv_s * context + added_s) * slowdown
+        d1 = kv_s * decoding * slowdown
         if len(lines) == 1:
             self._stretch = (c1, d1, NEVER, 0.0, 0.0)
             return
         decode_s, _, kv_s, _, _ = lines[1]
-        c2, d2 = decode_s[decoding] + kv_s * context, kv_s * decoding
+        c2 = (decode_s[decoding] + kv_s * context + added_s) * slowdown
+        d2 = kv_s * decoding * slowdown
         self._stretch = stretch_of(c1, d1, c2, d2)
 
     def took_s(self, steps: int) -> float:
@@ -138,15 +159,18 @@ class StepTimer:
     def record(self, steps: int) -> None:
         """So many steps of the stretch are over; there must be room."""
         if steps == 1 and self._factors is None:
-            self._times[self._kept] = self._stretch[0]
+            self._times[self._kept] = self._stretch[0] + self.late_s
             self._kept += 1
+            self.late_s = 0.0
             return
         times = self._times[self._kept : self._kept + steps]
         self._fill(times)
         if self._factors is not None:
             times *= self._next_factors(steps)
             self._factors = self._factors[steps:]
+        times[-1] += self.late_s
         self._kept += steps
+        self.late_s = 0.0
 
     def gaps(self, start: int, end: int) -> NDArray[np.float64]:
         """Times of the steps between two counts of steps; a view."""

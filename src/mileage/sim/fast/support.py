@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+import msgspec
 import numpy as np
 
 from mileage.control.config import ControlConfig
@@ -24,6 +25,22 @@ _PLAIN_FIELDS = tuple(
     for name in TraceRequest.__struct_fields__
     if name not in _IN_COLUMNS
 )
+_ENGINE_KEYS = frozenset(
+    {
+        "kv_blocks",
+        "running_max",
+        "step_tokens_max",
+        "block_tokens",
+        "long_prefill_tokens_max",
+        "prefix_cache",
+        "whole_prompt_fits",
+        "watermark_ratio",
+        "context_tokens_max",
+    }
+)
+_REPLICA_KEYS = frozenset({"name", "engine", "table", "models", "gpus"})
+_SIM_KEYS = frozenset({"seed", "scrape_interval_s", "prompt_error_ratio", "in_flight_max"})
+"""What the kernel simulates whatever its value; of all else only the defaults."""
 
 
 def supports(
@@ -55,6 +72,19 @@ def supports(
     ):
         if found:
             return name
+    for spec in replicas:
+        key = _beyond(spec.engine, _ENGINE_KEYS) or _beyond(spec, _REPLICA_KEYS)
+        if key is not None:
+            return f"an engine has what only the Python path simulates ({key})"
+    key = _beyond(config, _SIM_KEYS)
+    return None if key is None else f"only the Python path simulates it ({key})"
+
+
+def _beyond(settings: msgspec.Struct, handled: Collection[str]) -> str | None:
+    """A key of the settings that is not handled, and does not have its default; None: none."""
+    for field in msgspec.structs.fields(settings):
+        if field.name not in handled and getattr(settings, field.name) != field.default:
+            return field.name
     return None
 
 

@@ -1,0 +1,34 @@
+"""Whether a step table has all steps that an engine may do."""
+
+from __future__ import annotations
+
+import math
+
+from mileage.core.errors import ConfigError
+from mileage.costmodel.step_table import StepTable
+from mileage.sim.engine_config import EngineConfig
+
+__all__ = ["check_engine"]
+
+
+def check_engine(config: EngineConfig, table: StepTable) -> None:
+    """Raises ConfigError where the table does not have all steps that the engine may do."""
+    if not 1 <= len(table.lines) <= 2:
+        raise ConfigError("step table", len(table.lines), "one or two lines")
+    if table.requests_max < config.running_max:
+        expected = f"at most what its step table has ({table.requests_max})"
+        raise ConfigError("engine.running_max", config.running_max, expected)
+    if table.tokens_max < config.step_tokens_max:
+        expected = f"at most what its step table has ({table.tokens_max})"
+        raise ConfigError("engine.step_tokens_max", config.step_tokens_max, expected)
+    for line in table.lines:
+        if not all(0.0 <= factor < math.inf for factor in (line.kv_s, line.pair_s, line.request_s)):
+            raise ConfigError("step table", line.kv_s, "coefficients of 0 or more")
+    for times in (
+        [line.decode_s[1 : config.running_max + 1] for line in table.lines],
+        [line.mixed_s[1 : config.step_tokens_max + 1] for line in table.lines],
+    ):
+        if any(min(line) < 0.0 for line in times):
+            raise ConfigError("step table", "a negative time", "times of 0 or more")
+        if not all(0.0 < max(each) < math.inf for each in zip(*times, strict=True)):
+            raise ConfigError("step table", "a step that takes no time", "every step takes some")

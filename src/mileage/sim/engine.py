@@ -199,11 +199,15 @@ class Engine:
             sequence.delay_s = 0.0
         return gaps
 
-    def _end(self, sequence: Sequence, now_s: float) -> None:
+    def _measure(self, sequence: Sequence, now_s: float) -> None:
+        """Its last token has come out."""
         if sequence.output_tokens > 1:
             gaps = self._gaps(sequence)
             whole_s = now_s - sequence.first_token_s
             sequence.itl_p99_s, sequence.itl_mean_s = gap_figures(gaps, sequence.past_gaps, whole_s)
+
+    def _end(self, sequence: Sequence, now_s: float) -> None:
+        self._measure(sequence, now_s)
         del self.running[sequence]
         self.pool.release(sequence, sequence.computed)
         sequence.state = GONE

@@ -126,6 +126,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for key, used, barred, other in (
             ("eviction", self.eviction is not None, contiguous, "contiguous KV caches"),
             ("eviction", self.eviction is not None, not self.prefix_cache, "no prefix_cache"),
+            ("eviction", self.eviction is not None, own, "prefill or static_batch"),
             ("kv_tiers", bool(self.kv_tiers), contiguous, "contiguous KV caches"),
             ("kv_tiers", bool(self.kv_tiers), not self.prefix_cache, "no prefix_cache"),
             ("kv_tiers", bool(self.kv_tiers), own, "prefill or static_batch"),

@@ -10,6 +10,7 @@ from mileage.sim.engine import Engine
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.ordered_engine import OrderedEngine
 from mileage.sim.serving_engine import ServingEngine
+from mileage.sim.static_engine import StaticEngine
 
 __all__ = ["AnyEngine", "make_engine"]
 
@@ -20,6 +21,8 @@ def make_engine(config: EngineConfig, table: StepTable, random: Random) -> AnyEn
     """A fresh engine. Raises ConfigError where the table does not have all of its steps."""
     if config.prefill is not None:
         return OrderedEngine(config, table, random)
+    if config.static_batch is not None:
+        return StaticEngine(config, table, random)
     if config.eviction is not None or config.kv_tiers or config.adapters is not None:
         return ServingEngine(config, table, random)
     return Engine(config, table, random)

@@ -17,6 +17,7 @@ from mileage.cli.simulate_arguments import (
 from mileage.cli.simulate_cache import cache
 from mileage.cli.simulate_capacity import Goal, capacity_of, impossible
 from mileage.cli.simulate_document import capacity_document, comparison_document, run_document
+from mileage.cli.simulate_fit import fit
 from mileage.cli.simulate_html import check_report, write_report
 from mileage.cli.simulate_run import ArmRun, run_arm
 from mileage.cli.simulate_scenario import Scenario, scenario_of
@@ -124,6 +125,7 @@ def capacity(context: typer.Context, arguments: CapacityArguments) -> None:
 
 
 simulate.command()(cache)
+simulate.command()(fit)
 
 
 def _report(

@@ -62,7 +62,13 @@ class RunArguments:
             "public prices]"
         ),
     ] = None
-    engine: Annotated[str, typer.Option(help="Whose step times: vllm, sglang or trtllm.")] = "vllm"
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="Whose step times: vllm, sglang or trtllm, or a file of mileage simulate fit in "
+            "place of --model and --gpu."
+        ),
+    ] = "vllm"
     engine_max_seqs: Annotated[
         int | None,
         typer.Option(

@@ -14,6 +14,7 @@ from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
 from mileage.costmodel.catalogue import gpu
 from mileage.costmodel.deployment import Deployment
+from mileage.costmodel.fitted_engine import FittedEngine
 from mileage.costmodel.gpu import Gpu
 from mileage.costmodel.layout import Engine
 from mileage.costmodel.precision import KvPrecision, precision
@@ -62,6 +63,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     table: StepTable
     usd_per_gpu_hour: float | None
     price_source: str | None
+    fitted: FittedEngine | None = None
+    """The engine whose records all this is from, in place of a model and a GPU."""
 
     @property
     def specs(self) -> list[ReplicaSpec]:

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from mileage.cli.config import load_config
 from mileage.cli.simulate_arguments import RunArguments
+from mileage.cli.simulate_fitted import fitted_fleet, is_fitted
 from mileage.cli.simulate_fleet import Fleet, fleet_of
 from mileage.cli.simulate_policy import PolicyChoice, policy_choice, slo_of
-from mileage.control.config import ControlConfig
+from mileage.control.config import ControlConfig, CostsConfig
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
 from mileage.core.slo import Slo
@@ -74,14 +75,8 @@ def scenario_of(
         if value not in known:
             raise ConfigError(key, value, f"one of {', '.join(known)}")
     require_range("--rate-scale", arguments.rate_scale, 1e-6, 1e6)
-    if arguments.model is None:
-        raise ConfigError("--model", None, "a model, such as llama-3.1-8b")
     control = _control(arguments)
-    gpus = _listed("--gpu", arguments.gpu, several) or [None]
-    if gpus[0] is None:
-        raise ConfigError("--gpu", None, "a GPU, such as h100")
-    parallel = [_count(text) for text in _listed("--tp", arguments.tp, several)]
-    fleets = [fleet_of(arguments, str(gpu), tp, control.costs) for gpu in gpus for tp in parallel]
+    fleets = _fleets(arguments, control.costs, several=several)
     spelled = _listed("--policy", arguments.policy, several) or [None]
     policies = [policy_choice(text, control.governor) for text in spelled]
     arms = [
@@ -110,6 +105,18 @@ def scenario_of(
     _check_limits(scenario)
     _check_targets(scenario, needs_slo=needs_slo)
     return scenario
+
+
+def _fleets(arguments: RunArguments, costs: CostsConfig, *, several: bool) -> list[Fleet]:
+    if is_fitted(arguments.engine):
+        return [fitted_fleet(arguments, costs)]
+    if arguments.model is None:
+        raise ConfigError("--model", None, "a model, such as llama-3.1-8b")
+    gpus = _listed("--gpu", arguments.gpu, several)
+    if not gpus:
+        raise ConfigError("--gpu", None, "a GPU, such as h100")
+    parallel = [_count(text) for text in _listed("--tp", arguments.tp, several)]
+    return [fleet_of(arguments, str(gpu), tp, costs) for gpu in gpus for tp in parallel]
 
 
 def _control(arguments: RunArguments) -> ControlConfig:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mileage.cli.simulate_capacity import Capacity, Goal
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, Figure, marks, worst_decile
+from mileage.cli.simulate_fitted import beyond_seen
 from mileage.cli.simulate_format import count, percent, rate, seconds, usd
 from mileage.cli.simulate_lines import (
     capacity_line,
@@ -47,6 +48,7 @@ def show_run(scenario: Scenario, work: Workload, run: ArmRun) -> None:
     met = run.summary.slo_attainment_ratio
     colour = "" if met is None or not scenario.has_target else _colour_of(met)
     console.print(Text(verdict_line(scenario, run), style=f"bold {colour}".strip()))
+    _show_beyond(console, [run])
 
 
 def _colour_of(met: float) -> str:
@@ -100,6 +102,14 @@ def _others(summary: Summary) -> Table:
     return table
 
 
+def _show_beyond(console: Console, runs: Sequence[ArmRun]) -> None:
+    """How far a fitted engine was taken beyond what it was learned from."""
+    for run in runs:
+        for line in beyond_seen(run.arm.fleet, run.result):
+            text = f"{run.arm.name}: beyond what it was learned from: {line}"
+            console.print(Text(safe_text(text), style="yellow"))
+
+
 def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> None:
     """Arms beside each other, the best and the worst of each figure marked."""
     console = _console()
@@ -116,6 +126,7 @@ def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) 
     console.print()
     console.print(f"{BEST} best, {WORST} worst of the row", style="dim")
     console.print(Text(comparison_line(scenario, runs), style="bold"))
+    _show_beyond(console, runs)
 
 
 def _show_common(
@@ -176,6 +187,7 @@ def show_capacity(
     console.print(table)
     console.print()
     console.print(Text(capacity_line(goal, found), style="bold"))
+    _show_beyond(console, runs)
 
 
 def _console() -> Console:

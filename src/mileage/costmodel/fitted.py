@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError
+from mileage.costmodel.batch_fit import fit_planes, relative_errors
 from mileage.costmodel.plane import Features
 from mileage.costmodel.step_table import StepLine, StepTable
-from mileage.costmodel.step_time import StepTimeFit
 
 __all__ = ["FittedSteps", "StepSample", "fit_steps"]
 
-_MEMORY_SAMPLES = 5000.0
-_PASSES = 2
+Floats: TypeAlias = NDArray[np.float64]
+
 _SAMPLES_MIN = 16
+_OFFSET_SAMPLES_MIN = 8
+_OFFSET_MAX_RATIO = 0.5
+_COUNTS_MAX = 4096
+_LOAD_MAX = 1e10
+_STEP_S_MIN, _STEP_S_MAX = 1e-7, 1e5
 
 
 class StepSample(NamedTuple):
@@ -41,6 +49,11 @@ class FittedSteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Median of |measured - predicted| / measured of the samples that it was learned from."""
     engine: str = ""
     """What it was measured on, for people."""
+    decode_offsets_s: tuple[float, ...] = ()
+    """What steps that only decode took beyond the planes, by their requests, from 0 on: kernels are
+    made for some batch sizes, and waste part of a step at others."""
+    prompt_offset_s: float = 0.0
+    """What steps with prompt tokens took beyond the planes."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.planes) <= 2:
@@ -50,6 +63,9 @@ class FittedSteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 require_at_least("planes", value, 0.0)
         if not any(any(plane) for plane in self.planes):
             raise ConfigError("planes", self.planes, "one that is not all 0")
+        if not all(math.isfinite(offset) for offset in self.decode_offsets_s):
+            raise ConfigError("decode_offsets_s", self.decode_offsets_s, "finite numbers")
+        require_at_least("prompt_offset_s", self.prompt_offset_s, 0.0)
 
     def step_table(self, requests_max: int, step_tokens_max: int) -> StepTable:
         """The table for up to so many requests and tokens: one line per plane.
@@ -59,10 +75,18 @@ class FittedSteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         require_at_least("requests_max", requests_max, 1)
         require_at_least("step_tokens_max", step_tokens_max, 1)
+        tokens_max = step_tokens_max + requests_max
+        counts = range(requests_max + 1)
+        lines = [_line(plane, requests_max, tokens_max) for plane in self.planes]
+        # Of the larger line never less than some part is left.
+        tops = [max(line.decode_s[n] for line in lines) for n in counts]
+        known = len(self.decode_offsets_s)
+        offsets = [
+            max(self.decode_offsets_s[n] if n < known else 0.0, -_OFFSET_MAX_RATIO * tops[n])
+            for n in counts
+        ]
         return StepTable(
-            lines=tuple(
-                _line(plane, requests_max, step_tokens_max + requests_max) for plane in self.planes
-            )
+            lines=tuple(_shifted(line, offsets, self.prompt_offset_s) for line in lines)
         )
 
     def to_json(self) -> bytes:
@@ -90,28 +114,65 @@ def _line(plane: Features, requests_max: int, tokens_max: int) -> StepLine:
     )
 
 
-def fit_steps(samples: Iterable[StepSample], engine: str = "") -> FittedSteps:
-    """Learn from the samples, in their order. ConfigError where they are too few to learn from.
+def _shifted(line: StepLine, decode_s: Sequence[float], prompt_s: float) -> StepLine:
+    """The line with so much on top, never below 0."""
+    return msgspec.structs.replace(
+        line,
+        decode_s=tuple(max(0.0, s + o) for s, o in zip(line.decode_s, decode_s, strict=True)),
+        mixed_s=tuple(s + prompt_s for s in line.mixed_s),
+    )
 
-    The fit is the gateway's own (`StepTimeFit`), with a memory that is long enough for all of them;
-    they are gone through twice, as the first ones were seen before it was known which plane they
-    are of. Steps that stalled count little.
+
+def fit_steps(samples: Iterable[StepSample], engine: str = "") -> FittedSteps:
+    """Learn from the samples. ConfigError where they are too few to learn from.
+
+    The form is that of the gateway's own fit (`StepTimeFit`), but all samples are there at once:
+    see `fit_planes`. Steps that stalled count little.
     """
-    kept = list(samples)
-    fit = StepTimeFit(memory_samples=_MEMORY_SAMPLES)
-    for _ in range(_PASSES):
-        for sample in kept:
-            fit.learn(*sample)
-    if not fit.planes or fit.samples < _PASSES * _SAMPLES_MIN:
+    kept = [sample for sample in samples if _possible(sample)]
+    if len(kept) < _SAMPLES_MIN:
         raise ConfigError("samples", len(kept), f"at least {_SAMPLES_MIN} possible ones")
-    errors = sorted(
-        abs((fit.predict(*sample[:3]) or 0.0) - sample.step_s) / sample.step_s
-        for sample in kept
-        if sample.step_s > 0.0
-    )
+    loads = np.array([(1.0, *sample[:3]) for sample in kept])
+    seconds = np.array([sample.step_s for sample in kept])
+    planes = fit_planes(loads, seconds)
     return FittedSteps(
-        planes=fit.planes,
+        planes=planes,
         samples=len(kept),
-        error_ratio=errors[len(errors) // 2],
+        error_ratio=float(np.median(np.abs(relative_errors(planes, loads, seconds)))),
         engine=engine,
+        decode_offsets_s=_decode_offsets_s(loads, seconds, planes),
+        prompt_offset_s=_prompt_offset_s(loads, seconds, planes),
     )
+
+
+def _decode_offsets_s(
+    loads: Floats, seconds: Floats, planes: Sequence[Features]
+) -> tuple[float, ...]:
+    """Median residual by the number of requests, where whole steps tell it; few tell less."""
+    plain = loads[:, 3] == 0.0
+    counts = np.rint(loads[:, 1]).astype(int)
+    # Means over several steps are not of one number of requests.
+    plain &= np.abs(loads[:, 1] - counts) < 1e-9
+    if not plain.any() or counts[plain].max() > _COUNTS_MAX:
+        return ()
+    residuals = seconds - (loads @ np.array(planes).T).max(axis=1)
+    found = [0.0] * (int(counts[plain].max()) + 1)
+    for count in range(1, len(found)):
+        own = residuals[plain & (counts == count)]
+        if len(own) >= _OFFSET_SAMPLES_MIN:
+            share = len(own) / (len(own) + _OFFSET_SAMPLES_MIN)
+            found[count] = share * float(np.median(own))
+    return tuple(found)
+
+
+def _prompt_offset_s(loads: Floats, seconds: Floats, planes: Sequence[Features]) -> float:
+    mixed = loads[:, 3] > 0.0
+    if mixed.all() or mixed.sum() < _OFFSET_SAMPLES_MIN:
+        return 0.0
+    residuals = seconds[mixed] - (loads[mixed] @ np.array(planes).T).max(axis=1)
+    return max(0.0, float(np.median(residuals)))
+
+
+def _possible(sample: StepSample) -> bool:
+    loads = all(0.0 <= load <= _LOAD_MAX for load in sample[:3])
+    return loads and _STEP_S_MIN <= sample.step_s <= _STEP_S_MAX

@@ -1,0 +1,237 @@
+"""`mileage simulate fit`: learns how a running engine behaves from what a gateway recorded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mileage.cli.config import ledger_directory, load_config
+from mileage.cli.progress import Steps
+from mileage.cli.simulate_format import count, percent, seconds
+from mileage.cli.terminal_text import safe_text
+from mileage.cli.trace_records import journal_handlings, ledger_timelines
+from mileage.control.config import ControlConfig
+from mileage.core.errors import ConfigError
+from mileage.core.events import Observed
+from mileage.core.timeline import RequestTimeline
+from mileage.costmodel.fitted_engine import FittedEngine
+from mileage.costmodel.learn_engine import KnownLimits, learn_engine
+from mileage.costmodel.served import ServedRequest, served_of_events, served_of_timelines
+from mileage.storage.journal_files import find_journals
+from mileage.storage.journal_reader import JournalReader
+from mileage.storage.sqlite import DATABASE_NAME
+
+__all__ = ["fit"]
+
+_LAST: Final = 20_000
+_NOT_ENOUGH: Final = 3
+
+
+def fit(
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Ledger directory. [default: of the configuration, without --journal]"),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            help="Journal directory: limits of the engine; without --ledger, all is from it."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file, mileage.toml.")] = None,
+    replica: Annotated[
+        str | None, typer.Option(help="Of which engine. [default: that with most answers]")
+    ] = None,
+    last: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Learn from so many of the latest answers.")
+    ] = _LAST,
+    engine_max_seqs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Requests that it runs at once. [default: as recorded, else as seen]"
+        ),
+    ] = None,
+    engine_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of one step. [default: what explains its steps best]"),
+    ] = None,
+    kv_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens that its KV cache holds. [default: as recorded]"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("fitted.json"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Learn how an engine behaves from what a gateway recorded while it served.
+
+    Writes its step times, limits and habits into a file that mileage simulate --engine takes. The
+    ledger has the time of every token, and with it every step; a journal only the mean step of each
+    answer. Works beside a running gateway. Exits with 3 where there is too little to learn from.
+
+    Example: mileage simulate fit --ledger ~/.local/state/mileage/ledger --out fitted.json
+    """
+    console = Console(stderr=True, highlight=False)
+    told = KnownLimits()
+    with Steps(console) as steps:
+        if journal is not None:
+            told = _limits(journal, replica)
+        if journal is not None and ledger is None:
+            source, models = str(journal), Counter[str]()
+            served = list(deque(served_of_events(journal_handlings(journal, steps)), last))
+        else:
+            directory = _ledger(config, ledger)
+            source, models = str(directory), Counter[str]()
+            timelines = _counted(ledger_timelines(directory), models)
+            served = list(deque(served_of_timelines(timelines), last))
+    chosen = _chosen(served, replica, source)
+    limits = KnownLimits(
+        engine_max_seqs or told.running_max, engine_tokens, kv_tokens or told.kv_tokens_max
+    )
+    model = max(models, key=models.__getitem__, default="model")
+    name = chosen[0].replica
+    try:
+        fitted = learn_engine(chosen, limits=limits, model=model, engine=name)
+    except ConfigError as error:
+        if error.key not in ("samples", "records"):
+            raise
+        typer.echo(f"mileage: too little to learn from in {source}: {error}", err=True)
+        raise typer.Exit(_NOT_ENOUGH) from None
+    _write(out, fitted)
+    if as_json:
+        typer.echo(msgspec.json.encode({"file": str(out), **msgspec.to_builtins(fitted)}))
+    else:
+        _show(out, fitted)
+
+
+def _ledger(config: Path | None, ledger: Path | None) -> Path:
+    flags = {"ledger.directory": None if ledger is None else str(ledger)}
+    directory = ledger_directory(load_config(config, flags).ledger)
+    if not (directory / DATABASE_NAME).exists():
+        raise ConfigError("--ledger", str(directory), f"a directory with a {DATABASE_NAME}")
+    return directory
+
+
+def _counted(
+    timelines: Iterable[RequestTimeline], models: Counter[str]
+) -> Iterable[RequestTimeline]:
+    for line in timelines:
+        if line.outcome == "ok":
+            models[line.model] += 1
+        yield line
+
+
+def _limits(journal: Path, replica: str | None) -> KnownLimits:
+    """What the journal's configuration and views say of the engine; the most of several."""
+    running: list[int] = []
+    kv_tokens: list[int] = []
+    for files in find_journals([journal]):
+        for file in files[-1:]:
+            with JournalReader(file.path) as reader:
+                header = reader.header()
+                if header is None:
+                    continue
+                config = msgspec.json.decode(header.config, type=ControlConfig)
+                running += [
+                    most
+                    for name, most in config.replica_running_max.items()
+                    if replica in (None, name)
+                ]
+                for record in reader.records(lambda _done: None):
+                    if not isinstance(record.event, Observed):
+                        continue
+                    view = record.event.view
+                    if replica in (None, view.replica):
+                        running += [view.running_max] if view.running_max else []
+                        kv_tokens += [view.kv_tokens_max] if view.kv_tokens_max else []
+    return KnownLimits(
+        running_max=max(running, default=None), kv_tokens_max=max(kv_tokens, default=None)
+    )
+
+
+def _chosen(
+    served: Sequence[ServedRequest], replica: str | None, source: str
+) -> list[ServedRequest]:
+    """The answers of one engine."""
+    counts = Counter(each.replica for each in served)
+    if not counts:
+        typer.echo(f"mileage: no answer with its token counts in {source}", err=True)
+        raise typer.Exit(_NOT_ENOUGH)
+    if replica is None:
+        replica = max(counts, key=counts.__getitem__)
+        if len(counts) > 1:
+            typer.echo(f"mileage: learning of {replica}, of {len(counts)} engines", err=True)
+    elif replica not in counts:
+        known = ", ".join(sorted(counts))
+        raise ConfigError("--replica", replica, f"an engine with answers in {source}: {known}")
+    return [each for each in served if each.replica == replica]
+
+
+def _write(path: Path, fitted: FittedEngine) -> None:
+    """The file is whole, or as it was."""
+    if path.suffix != ".json":
+        raise ConfigError("--out", str(path), "a file that ends in .json")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            partial = Path(file.name)
+            try:
+                file.write(fitted.to_json())
+                file.flush()
+                partial.chmod(0o644)
+                partial.replace(path)
+            finally:
+                partial.unlink(missing_ok=True)
+    except OSError as error:
+        expected = f"a file that can be written ({error.strerror or error})"
+        raise ConfigError("--out", str(path), expected) from None
+
+
+def _show(path: Path, fitted: FittedEngine) -> None:
+    seen, steps = fitted.seen, fitted.steps
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column("")
+    table.add_column("")
+    told = "" if fitted.running_max_told else " (the most seen; tell it with --engine-max-seqs)"
+    of_step = "" if fitted.step_tokens_told else " (by its steps; tell it with --engine-tokens)"
+    kv = "not known (--kv-tokens)" if fitted.kv_tokens_max is None else count(fitted.kv_tokens_max)
+    rows = [
+        ("engine", f"{safe_text(steps.engine)}, {safe_text(fitted.model)}"),
+        ("learned from", f"{seen.requests:,} answers over {seconds(seen.duration_s)}"),
+        ("", f"{steps.samples:,} {_KINDS[fitted.kind]}, median error {percent(steps.error_ratio)}"),
+        *(
+            ("a step takes" if not n else "or, where longer,", _plane(p))
+            for n, p in enumerate(steps.planes)
+        ),
+        ("requests at once", f"{fitted.running_max:,}{told}"),
+        ("tokens of a step", f"{fitted.step_tokens_max:,}{of_step}"),
+        ("tokens of the KV cache", kv),
+        ("found in its cache", f"{fitted.shared_prompt_tokens:,} tokens of every prompt"),
+        ("before a first token", f"{seconds(fitted.first_token_s)} beside its steps"),
+        ("seen", f"up to {seen.running_max} requests at once, {seen.kv_tokens_max:,} tokens"),
+        (
+            "",
+            f"prompts up to {seen.prompt_tokens_max:,} tokens, answers {seen.output_tokens_max:,}",
+        ),
+        ("wrote", str(path)),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+_KINDS: Final = {"steps": "single steps", "answers": "answers' mean steps"}
+
+
+def _plane(plane: Sequence[float]) -> str:
+    start_s, request_s, kv_s, prefill_s = plane
+    return (
+        f"{start_s * 1e3:.3g} ms + {request_s * 1e3:.3g} ms a request + "
+        f"{kv_s * 1e6:.3g} us a token of context + {prefill_s * 1e3:.3g} ms a prompt token"
+    )

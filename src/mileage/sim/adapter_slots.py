@@ -18,14 +18,14 @@ class AdapterSlots:
 
     __slots__ = ("_config", "_gpu", "_host", "_users", "fetches", "loads")
 
-    def __init__(self, config: AdaptersConfig) -> None:
+    def __init__(self, config: AdaptersConfig, *, loads: int = 0) -> None:
         self._config = config
         self._users: dict[str, int] = {}
         """Requests that run, of each adapter that has any."""
         self._gpu: OrderedDict[str, None] = OrderedDict()
         self._host: OrderedDict[str, None] = OrderedDict()
         """The least recently used first."""
-        self.loads = self.fetches = 0
+        self.loads, self.fetches = loads, 0
         """Adapters brought to the GPU, and read into the host's memory, so far."""
 
     def admits(self, adapter: str | None) -> bool:

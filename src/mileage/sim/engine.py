@@ -110,6 +110,10 @@ class Engine:
         self._leaving.append(sequence)
         return self._cut(now_s)
 
+    def restart(self) -> None:
+        """Its process starts anew, with nothing to do and with empty caches."""
+        self.pool.clear()
+
     def steps_done(self, now_s: float) -> int:
         """Steps of those in progress that are over by now, of a stretch that only decodes."""
         if self._chunks or self._planned <= 1 or now_s <= self._begun_s:

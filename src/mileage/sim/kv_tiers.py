@@ -45,6 +45,11 @@ class KvTiers:
         else:
             pool.on_lost = self._store
 
+    def restart(self) -> None:
+        """The host's memory, the first tier, is empty."""
+        self._tiers[0].units.clear()
+        self._tiers[0].free = self._tiers[0].config.blocks
+
     def _store(self, key: Hashable, blocks: int) -> None:
         given = [(key, blocks)]
         for tier in self._tiers:

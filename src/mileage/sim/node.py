@@ -56,13 +56,23 @@ class ReplicaTotals(msgspec.Struct, frozen=True, kw_only=True):
 class Node:
     """An engine, and what was last told of it."""
 
-    __slots__ = ("_busy_s", "_seen_s", "_token_s", "_tokens", "engine", "index", "name", "ticket")
+    __slots__ = (
+        "_busy_s",
+        "_seen_s",
+        "_token_s",
+        "_tokens",
+        "engine",
+        "index",
+        "name",
+        "start_ticket",
+        "ticket",
+    )
 
     def __init__(self, spec: ReplicaSpec, index: int, random: Random) -> None:
         self.name, self.index = spec.name, index
         self.engine = make_engine(spec.engine, spec.table, random)
-        self.ticket = -1
-        """Of the event that is due for it; others are outdated."""
+        self.ticket = self.start_ticket = -1
+        """Of the event that is due for it, and of the end of its start; others are outdated."""
         most = spec.engine.step_tokens_max
         self._token_s = spec.table.step_s(0, 0, most) / most
         self._seen_s = self._busy_s = 0.0

@@ -45,6 +45,15 @@ class ServingEngine(Engine):
         # Its adapter may let it overtake those that wait.
         return self.adapters is not None and self._cut(now_s)
 
+    def restart(self) -> None:
+        """Its process starts anew, with nothing to do and with empty caches; what was stored behind
+        the host's memory, in the second tier and beyond, stays."""
+        super().restart()
+        if self.tiers is not None:
+            self.tiers.restart()
+        if self.config.adapters is not None:
+            self.adapters = AdapterSlots(self.config.adapters, loads=self.adapter_loads)
+
     @property
     def queued(self) -> int:
         """Requests that wait, those that wait for a load included."""

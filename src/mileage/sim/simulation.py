@@ -12,7 +12,6 @@ import msgspec
 from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Action, AskBudget, Dispatch, Join, Reject, ReturnBudget, WakeAt
-from mileage.core.bounds import require_at_least, require_positive, require_range
 from mileage.core.errors import ConfigError
 from mileage.core.events import (
     Arrived,
@@ -21,21 +20,25 @@ from mileage.core.events import (
     Finished,
     FirstToken,
     Observed,
+    ReplicaDown,
     ReplicaUp,
     Woke,
 )
 from mileage.sim.arrivals import checked, request_of, units_of
 from mileage.sim.clients import Client, Clients
 from mileage.sim.event_queue import EventQueue
-from mileage.sim.node import Node, ReplicaSpec, ReplicaTotals
-from mileage.sim.outcome import Outcomes
+from mileage.sim.node import Node, ReplicaSpec
+from mileage.sim.scaling import DRAINING, STARTING, UP, Scaler, Scaling, ScalingConfig, fleet_view
 from mileage.sim.sequence import Sequence as EngineSequence
 from mileage.sim.series import Series
+from mileage.sim.sim_config import SimConfig
+from mileage.sim.sim_result import SimResult
 from mileage.sim.treasury_desk import TreasuryDesk
 from mileage.workload.trace_request import TraceRequest
 
 __all__ = ["SimConfig", "SimResult", "Simulation", "split_random"]
 
+_SCALE: Final = 0
 _WAKE: Final = 1
 _TELL: Final = 2
 _PATIENCE: Final = 3
@@ -46,45 +49,7 @@ last: what comes at that moment takes part in the next step."""
 _PROGRESS_EVERY: Final = 1024
 
 Progress: TypeAlias = Callable[[int], object]
-_Payload: TypeAlias = Node | Client | Event | None
-
-
-class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a fleet is simulated, apart from its engines and its policies."""
-
-    seed: int = 0
-    """Of routing, of the noise of steps, and of errors of estimates."""
-    scrape_interval_s: float = 1.0
-    """Time between two observations of each replica."""
-    patience_s: float | None = None
-    """A client leaves that has no first token by then. None: all wait."""
-    prompt_error_ratio: float = 0.0
-    """Error of the prompt tokens that the controller is told, as a share of the true ones."""
-    in_flight_max: int = 100_000
-    """Requests that the controller keeps; past it the oldest is given up."""
-
-    def __post_init__(self) -> None:
-        require_range("sim.scrape_interval_s", self.scrape_interval_s, 0.01, 3600.0)
-        require_range("sim.prompt_error_ratio", self.prompt_error_ratio, 0.0, 1.0)
-        require_at_least("sim.in_flight_max", self.in_flight_max, 1)
-        if self.patience_s is not None:
-            require_positive("sim.patience_s", self.patience_s)
-
-
-class SimResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
-    outcomes: Outcomes
-    rejections: dict[str, int]
-    """Requests by the reason of their refusal."""
-    replicas: tuple[ReplicaTotals, ...]
-    series: Series
-    start_s: float
-    """Arrival of the first request."""
-    duration_s: float
-    """From then to the end of the last one."""
-    gpus: float
-    """Of all replicas."""
+_Payload: TypeAlias = Node | Client | Event | int | None
 
 
 class Simulation:
@@ -93,7 +58,8 @@ class Simulation:
     The controller is told what a gateway would tell it, at the same moments: arrivals, first
     tokens, completed answers with their counts and their own gaps, a view of each replica every
     `scrape_interval_s`, and the end of a time that it asked for. The network costs no time.
-    Everything depends on the arguments and the seed alone.
+    Everything depends on the arguments and the seed alone. `scaler` is asked how many replicas are
+    to be there every `scaling.interval_s`, beside what the schedule says.
     """
 
     def __init__(
@@ -102,6 +68,7 @@ class Simulation:
         *,
         control: ControlConfig,
         config: SimConfig | None = None,
+        scaler: Scaler | None = None,
     ) -> None:
         names = [spec.name for spec in replicas]
         if not names or len(set(names)) != len(names):
@@ -132,6 +99,10 @@ class Simulation:
         self._now_s = 0.0
         has_budgets = any(tenant.budgets for tenant in control.tenants.values())
         self._desk = TreasuryDesk(control.tenants) if has_budgets else None
+        if scaler is not None and config.scaling is None:
+            raise ConfigError("sim.scaling", None, "settings for the scaling function")
+        self._scaler = scaler
+        self._scaling: Scaling | None = None
 
     def run(
         self, requests: Iterable[TraceRequest], *, progress: Progress | None = None
@@ -147,8 +118,11 @@ class Simulation:
         start_s = 0.0 if following is None else following.arrived_s
         self._now_s = self._clients.last_s = start_s
         series = Series(start_s=start_s, width_s=self._config.scrape_interval_s)
-        for spec in self._specs:
-            self._tell(ReplicaUp(spec.name, spec.models))
+        if self._config.scaling is not None:
+            self._open_scaling(self._config.scaling, start_s)
+        for node, spec in zip(self._nodes, self._specs, strict=True):
+            if self._state(node) == UP:
+                self._tell(ReplicaUp(spec.name, spec.models))
         if following is not None:
             queue.push(start_s, _SCRAPE, None)
         count = 0
@@ -166,6 +140,10 @@ class Simulation:
                 break
         if self.controller.failure is not None:
             raise RuntimeError(f"the controller failed: {self.controller.failure}")
+        gpu_s = None
+        if self._scaling is not None:
+            on_s = self._scaling.on_s(self._clients.last_s)
+            gpu_s = sum(s * spec.gpus for s, spec in zip(on_s, self._specs, strict=True))
         return SimResult(
             outcomes=self._clients.outcomes,
             rejections=self._clients.rejections,
@@ -174,6 +152,7 @@ class Simulation:
             start_s=start_s,
             duration_s=self._clients.last_s - start_s,
             gpus=sum(spec.gpus for spec in self._specs),
+            gpu_s=gpu_s,
         )
 
     # --- what happens -------------------------------------------------------------------------
@@ -195,8 +174,11 @@ class Simulation:
         elif kind == _PATIENCE:
             assert isinstance(payload, Client)
             self._lose_patience(payload)
+        elif kind == _SCALE:
+            assert not isinstance(payload, Client | Event)
+            self._scale(payload, ticket, series)
         elif payload is not None:
-            assert not isinstance(payload, Node | Client)
+            assert not isinstance(payload, Node | Client | int)
             self._tell(payload)
 
     def _arrive(self, trace: TraceRequest) -> None:
@@ -226,6 +208,8 @@ class Simulation:
         engine.begin(now_s)
         if engine.due_s < math.inf:
             node.ticket = self._queue.push(engine.due_s, _STEP, node)
+        elif self._state(node) == DRAINING:
+            self._drained(node)
 
     def _complete(self, leader: Client, node: Node) -> None:
         """One of the sequences of a call is complete: of most calls the only one."""
@@ -275,7 +259,8 @@ class Simulation:
         now_s = self._now_s
         running = waiting = 0
         usage = busy = 0.0
-        for node in self._nodes:
+        nodes = [node for node in self._nodes if self._state(node) in (UP, DRAINING)]
+        for node in nodes:
             busy += node.busy_ratio(now_s)
             view = node.observe(now_s)
             running += view.running or 0
@@ -284,11 +269,56 @@ class Simulation:
             self._tell(Observed(view))
         if self._desk is not None:
             self._talk(())
-        count = len(self._nodes)
+        count = max(1, len(nodes))
         states = self.controller.replica_states()
         limit = float(sum(state.limit or 0 for state in states))
         held = self.controller.governor.held
         series.add(now_s, (running, waiting, held, limit, usage / count, busy / count))
+
+    # --- replicas that come and go ------------------------------------------------------------
+
+    def _state(self, node: Node) -> int:
+        return UP if self._scaling is None else self._scaling.states[node.index]
+
+    def _open_scaling(self, config: ScalingConfig, start_s: float) -> None:
+        self._scaling = Scaling(config, len(self._nodes), start_s)
+        for at_s, wanted in config.schedule:
+            if at_s > 0.0:
+                self._queue.push(start_s + at_s, _SCALE, wanted)
+        if self._scaler is not None:
+            self._queue.push(start_s, _SCALE, None)
+
+    def _scale(self, what: Node | int | None, ticket: int, series: Series) -> None:
+        """A time of the schedule, the end of a start, or a question to the scaling function."""
+        scaling, now_s = self._scaling, self._now_s
+        assert scaling is not None
+        if isinstance(what, Node):
+            if scaling.states[what.index] == STARTING and what.start_ticket == ticket:
+                scaling.states[what.index] = UP
+                self._tell(ReplicaUp(what.name, self._specs[what.index].models))
+            return
+        if what is None:
+            assert self._scaler is not None
+            held = self.controller.governor.held
+            engines = [(n.engine, scaling.states[n.index]) for n in self._nodes]
+            what = self._scaler(fleet_view(engines, now_s, series.start_s, held))
+            self._queue.push(now_s + scaling.config.interval_s, _SCALE, None)
+        for index in scaling.want(what, now_s):
+            node, state = self._nodes[index], scaling.states[index]
+            if state == STARTING:
+                at_s = now_s + scaling.config.start_s
+                node.start_ticket = self._queue.push(at_s, _SCALE, node)
+            elif state == UP:
+                self._tell(ReplicaUp(node.name, self._specs[index].models))
+            elif state == DRAINING:
+                self._tell(ReplicaDown(node.name, "scaled down"))
+                if node.engine.due_s == math.inf:
+                    self._drained(node)
+
+    def _drained(self, node: Node) -> None:
+        assert self._scaling is not None
+        self._scaling.off(node.index, self._now_s)
+        node.engine.restart()
 
     # --- the controller -----------------------------------------------------------------------
 

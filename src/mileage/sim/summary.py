@@ -100,9 +100,10 @@ def summarise(
     met_by_mean = attained(result, slo=slo, ttft_targets_s=ttft_targets_s, itl="mean")
     duration_s, count = result.duration_s, len(out)
     replicas = result.replicas
+    gpu_s = result.gpus * duration_s if result.gpu_s is None else result.gpu_s
     usd = None
     if usd_per_gpu_hour is not None:
-        usd = usd_per_gpu_hour * result.gpus * duration_s / 3600
+        usd = usd_per_gpu_hour * gpu_s / 3600
     queried = sum(each.prefix_query_tokens for each in replicas)
     hits = sum(each.prefix_hit_tokens for each in replicas)
     busy_s = sum(each.busy_s for each in replicas)
@@ -126,7 +127,7 @@ def summarise(
         output_tokens_per_s=_per(sum(each.output_tokens for each in replicas), duration_s),
         usd_per_mtok=_price(usd, int(output_tokens[own].sum())),
         usd_per_mtok_in_slo=_price(usd, int(output_tokens[own & met].sum())),
-        gpu_busy_ratio=_per(busy_s, duration_s * len(replicas)),
+        gpu_busy_ratio=_per(busy_s, gpu_s / result.gpus * len(replicas)),
         preemptions=sum(each.preemptions for each in replicas),
         prefix_cache_hit_ratio=hits / queried if queried else None,
         kv_cache_usage_mean_ratio=result.series.mean("kv_usage_ratio"),

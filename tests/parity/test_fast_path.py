@@ -189,3 +189,15 @@ def test_what_fails_while_others_are_held(seed: int) -> None:
     engine = _alter(ENGINE, kv_blocks=22)
     control = governed("static", static=StaticConfig(limit=2))
     same(*both(traffic(seed, 400, output_tokens=20), fleet(2, engine), control))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("policy", get_args(LimitPolicyName))
+@pytest.mark.parametrize("seed", range(3))
+def test_what_would_be_late_is_refused(policy: str, seed: int, count: int) -> None:
+    control = governed(policy, static=StaticConfig(limit=12))
+    control = _alter(control, slo=SloConfig(ttft_s=0.6, itl_s=0.05))
+    requests = traffic(seed, 1500, rate=35.0 * count, block_tokens=16)
+    slow, fast = both(requests, fleet(count), control, SimConfig(seed=seed))
+    assert policy != "static" or slow.rejections["deadline"] > 10
+    same(slow, fast)

@@ -6,12 +6,22 @@ What they go by is in the records; it is put into the objects, and what they mak
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mileage.control.config import ControlConfig
+from mileage.control.forecast import (
+    SAMPLES_MIN,
+    ServiceForecast,
+    Speed,
+    WaitForecast,
+    tokens_within,
+)
+from mileage.control.governor import COST_GAIN
 from mileage.control.own_limit import own_limit, within
+from mileage.control.prefill_cost import PrefillCost
 from mileage.control.replicas import Replica, Replicas
+from mileage.control.throttle import CALM_RATIO
 from mileage.core.replica import ReplicaView
 from mileage.policy.limits.choose import make_limit
 from mileage.policy.limits.limit import LimitPolicy, LimitSignals, RequestSample
@@ -35,6 +45,9 @@ class Desk:
         self._replicas: list[Replica] = list(fleet)
         self._governor, self._slo = control.governor, control.slo.of(specs[0].models[0])
         self._policies: list[LimitPolicy] = []
+        self._costs = [PrefillCost() for _ in specs]
+        self._speeds = [Speed() for _ in specs]
+        self._decided = [(0.0, 0.0) for _ in specs]
         told = control.replica_running_max
         self._told = {at: told[spec.name] for at, spec in enumerate(specs) if spec.name in told}
 
@@ -48,6 +61,11 @@ class Desk:
             limit, record = replica.throttle.limit, state.throttles[at]
             record["limit"], record["own_limit"], record["bound"] = limit, limit, NONE
             record["due_s"], record["running_max"] = -math.inf, self._told.get(at, NONE)
+            record["calm_tokens"] = math.inf
+            service = state.services[at]
+            service["due_s"], service["speed"] = -math.inf, math.nan
+            for name, value in _covariance():
+                service[name] = value
             self._policies.append(make_limit(self._governor, limit=limit))
             if self._governor.mode == "act":
                 self.decide(now_s)
@@ -59,6 +77,8 @@ class Desk:
         """Decide the limits of all replicas that are due: as `Governor.tick` does."""
         state, governor = self._state, self._governor
         state.world.due_s = now_s + governor.period_s
+        if state.world.early:
+            WaitForecast.relax(state.world)
         waiting = math.ceil(int(state.world.held) / len(self._replicas))
         for at, record in enumerate(state.throttles):
             if not self._replicas[at].models or now_s < record["due_s"]:
@@ -73,12 +93,34 @@ class Desk:
             if most is None and state.views[at]["known"]:
                 most = self._specs[at].engine.running_max
             decision = self._policies[at].update(self._signals(at, its, most, waiting), now_s)
+            if state.world.early:
+                self._learn_cost(at, its, now_s)
             record["arrivals"], record["samples"], record["_peak"] = 0, 0, its["in_flight"]
             bound = decision.prefill_tokens_max
             record["bound"] = NONE if bound is None else bound
             limit = within(decision.limit, governor.limit_min, governor.limit_max, most or 0)
             record["limit"] = limit
             record["own_limit"] = own_limit(limit, most or 0, self._slo.ttft_s is not None, 1.0)
+
+    def _learn_cost(self, at: int, its: dict[str, Any], now_s: float) -> None:
+        """How fast work is done there, what a prompt token costs, and how many are sure to be in
+        time."""
+        service, world = self._state.services[at], self._state.world
+        cost, (since_s, in_flight_s) = self._costs[at], self._decided[at]
+        cost.learn(self._samples(at, its["samples"]))
+        self._speeds[at].learn(its["done"], its["_in_flight_s"] - in_flight_s, now_s - since_s)
+        speed = self._speeds[at].value
+        service["speed"] = math.nan if speed is None else speed
+        self._decided[at] = (now_s, its["_in_flight_s"])
+        record = self._state.throttles[at]
+        record["done"] = 0.0
+        if service["samples"] >= SAMPLES_MIN and self._slo.ttft_s is not None:
+            t0, t1, t2, t3 = (float(service[name]) for name in ("t0", "t1", "t2", "t3"))
+            time_s = CALM_RATIO * self._slo.ttft_s / (1.0 + float(service["residual_ratio"]))
+            record["calm_tokens"] = tokens_within((t0, t1, t2, t3), time_s, its["in_flight"])
+        fitted = cost.value
+        if fitted is not None:
+            world.prefill_cost += COST_GAIN * (fitted - world.prefill_cost)
 
     def _signals(
         self, at: int, its: dict[str, Any], most: int | None, waiting: int
@@ -168,6 +210,13 @@ class Desk:
             output_tokens_total=float(seen["output_tokens"]),
             compute_busy_ratio=None if math.isnan(busy) else busy,
         )
+
+
+def _covariance() -> Iterator[tuple[str, float]]:
+    """The fields of a forecast that has seen nothing."""
+    for i, row in enumerate(ServiceForecast()._covariance):
+        for j, value in enumerate(row):
+            yield f"p{i}{j}", value
 
 
 def _set(target: object, record: Record, names: tuple[str, ...]) -> None:

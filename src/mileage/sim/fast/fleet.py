@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+from mileage.control.forecast import WaitForecast
+from mileage.control.pool import Pool
 from mileage.control.replicas import Route
 from mileage.policy.load import work_of as _python_work_of
-from mileage.sim.fast import engine, loads, throttles
+from mileage.sim.fast import engine, forecasts, loads, throttles
 from mileage.sim.fast.jit import compiled, inlined, jit
 from mileage.sim.fast.layout import NONE, Floats, Ints, Record, Records
 from mileage.sim.outcome import FAILED, OK, REJECTED
@@ -14,7 +16,9 @@ from mileage.sim.outcome import FAILED, OK, REJECTED
 __all__ = ["arrive", "expire", "go_on", "place", "step", "tell", "wake"]
 
 _work_of = compiled(_python_work_of)
+_cost_of = compiled(Pool.cost_of)
 _answered = compiled(Route.answered)
+_waited = compiled(WaitForecast.waited)
 
 # Compiled code knows functions by their global names.
 engine_add, engine_begin, engine_finish, engine_fits = (
@@ -36,6 +40,12 @@ throttle_ended, throttle_first, throttle_room, throttle_sample, throttle_started
     throttles.sample,
     throttles.started,
 )
+late_at_arrival, learn_service, wait_forecast_s, would_be_late = (
+    forecasts.late_at_arrival,
+    forecasts.learn_service,
+    forecasts.wait_forecast_s,
+    forecasts.would_be_late,
+)
 
 
 # --- one request ----------------------------------------------------------------------------------
@@ -51,6 +61,7 @@ def arrive(world: Record, seqs: Records) -> int:
     sequence = seqs[index]
     sequence.flying = True
     sequence.work = _work_of(sequence.prompt, world.output_tokens)
+    sequence.cost = _cost_of(world, sequence.prompt, world.output_tokens)
     sequence.expires_s = sequence.arrived_s + world.queue_wait_s
     return int(index)
 
@@ -61,6 +72,7 @@ def place(
     engines: Records,
     replicas: Records,
     throttling: Records,
+    services: Records,
     seqs: Records,
     draws: Floats,
     preferred: Ints,
@@ -72,39 +84,64 @@ def place(
         work = sequence.work
         at = load_choose(world, replicas, draws, preferred[index], work, world.now_s)
     if world.acts:
-        throttling[at].arrivals += 1
-        if world.held or not throttle_room(throttling[at], sequence.prompt):
-            at = _room(world, throttling, sequence)
+        throttle = throttling[at]
+        throttle.arrivals += 1
+        if (
+            world.held
+            or throttle.prefill_tokens + sequence.prompt > throttle.calm_tokens
+            or not throttle_room(throttle, sequence.prompt)
+        ):
+            at = _govern(world, replicas, throttling, services, seqs, index, at)
             if at == NONE:
-                _hold(world, seqs, index)
                 return
-    _send(world, engines, replicas, throttling, seqs, index, at)
+    _send(world, engines, replicas, throttling, services, seqs, index, at)
 
 
 @inlined
-def _room(world: Record, throttling: Records, sequence: Record) -> int:
-    """A replica with room for the request, where no other is held; or NONE."""
+def _govern(
+    world: Record,
+    replicas: Records,
+    throttling: Records,
+    services: Records,
+    seqs: Records,
+    index: int,
+    at: int,
+) -> int:
+    """The replica that the request is sent to; NONE: it is held, or refused."""
+    sequence, late = seqs[index], False
     if not world.held:
-        for at in range(len(throttling)):
-            if throttle_room(throttling[at], sequence.prompt):
-                return at
+        for place in range(-1, len(throttling)):
+            other = at if place < 0 else place
+            if throttle_room(throttling[other], sequence.prompt):
+                late = would_be_late(world, services[other], throttling[other], sequence)
+                if not late:
+                    return other
+    if world.early and not late:
+        sequence.forecast_s = wait_forecast_s(world, replicas, throttling, services)
+        late = late_at_arrival(world, services[at], throttling[at], sequence)
+    if late:
+        world.late += 1
+        _refuse(world, seqs, index)
+    elif world.held >= world.queue_max:
+        world.full += 1
+        _refuse(world, seqs, index)
+    else:
+        _hold(world, seqs, index)
     return NONE
 
 
-@jit
+@inlined
 def _hold(world: Record, seqs: Records, index: int) -> None:
-    if world.held >= world.queue_max:
-        world.full += 1
-        _refuse(world, seqs, index)
-        return
     sequence = seqs[index]
     sequence.following = NONE
     if world.held:
         seqs[world.held_last].following = index
     else:
         world.held_first = index
+        world.held_work = 0.0
     world.held_last = index
     world.held += 1
+    world.held_work += sequence.cost
     wake(world, seqs)
 
 
@@ -130,6 +167,7 @@ def _send(
     engines: Records,
     replicas: Records,
     throttling: Records,
+    services: Records,
     seqs: Records,
     index: int,
     at: int,
@@ -157,7 +195,12 @@ def _send(
 
 @inlined
 def tell(
-    world: Record, engines: Records, replicas: Records, throttling: Records, seqs: Records
+    world: Record,
+    engines: Records,
+    replicas: Records,
+    throttling: Records,
+    services: Records,
+    seqs: Records,
 ) -> None:
     """The controller hears of a request that failed."""
     index = world.tell_first
@@ -172,7 +215,7 @@ def tell(
         load_left(replicas[at], sequence.work, world.now_s)
     if world.acts:
         throttle_ended(throttling[at], sequence, world.now_s)
-        _pump(world, engines, replicas, throttling, seqs, at)
+        _pump(world, engines, replicas, throttling, services, seqs, at)
     sequence.replica = NONE
 
 
@@ -183,6 +226,7 @@ def step(
     replicas: Records,
     learnt: Records,
     throttling: Records,
+    services: Records,
     samples: Records,
     seqs: Records,
     ints: Ints,
@@ -201,8 +245,10 @@ def step(
             sequence = seqs[ints[place]]
             if sequence.flying:
                 throttle_first(throttling[at], sequence, now_s)
+                if world.early:
+                    learn_service(services[at], sequence, now_s)
                 if world.held and throttling[at].bound != NONE:
-                    _pump(world, engines, replicas, throttling, seqs, at)
+                    _pump(world, engines, replicas, throttling, services, seqs, at)
     for place in range(its.dones_at, its.dones_at + its.dones_size):
         sequence = seqs[ints[place]]
         _close(world, sequence, OK)
@@ -215,9 +261,10 @@ def step(
         _answered(world, sequence.output_tokens)
         if world.acts:
             throttle = throttling[at]
+            throttle.done += _cost_of(world, sequence.prompt, sequence.output_tokens)
             throttle_sample(throttle, samples[at], sequence, now_s)
             throttle_ended(throttle, sequence, now_s)
-            _pump(world, engines, replicas, throttling, seqs, at)
+            _pump(world, engines, replicas, throttling, services, seqs, at)
     world.spent = engine_begin(its, seqs, ints, owns, tables, times, past, world.spent, now_s)
     if its.due_s < math.inf:
         world.tickets += 1
@@ -229,20 +276,28 @@ def step(
 
 @jit
 def _pump(
-    world: Record, engines: Records, replicas: Records, throttling: Records, seqs: Records, at: int
+    world: Record,
+    engines: Records,
+    replicas: Records,
+    throttling: Records,
+    services: Records,
+    seqs: Records,
+    at: int,
 ) -> None:
     """Send what is held to a replica that may have room now."""
     throttle = throttling[at]
     while world.held and throttle.in_flight < throttle.own_limit:
         index = world.held_first
         sequence = seqs[index]
-        if world.now_s > sequence.expires_s:
+        if would_be_late(world, services[at], throttle, sequence):
             _release(world, sequence)
             world.late += 1
             _refuse(world, seqs, index)
         elif throttle_room(throttle, sequence.prompt):
             _release(world, sequence)
-            _send(world, engines, replicas, throttling, seqs, index, at)
+            if world.early:
+                _waited(world, sequence.forecast_s, world.now_s - sequence.arrived_s)
+            _send(world, engines, replicas, throttling, services, seqs, index, at)
         else:
             return
 
@@ -252,6 +307,7 @@ def _release(world: Record, sequence: Record) -> None:
     """The first of those that are held is held no longer."""
     world.held_first = sequence.following
     world.held -= 1
+    world.held_work -= sequence.cost
 
 
 @inlined
@@ -266,12 +322,17 @@ def expire(world: Record, seqs: Records) -> None:
 
 @inlined
 def go_on(
-    world: Record, engines: Records, replicas: Records, throttling: Records, seqs: Records
+    world: Record,
+    engines: Records,
+    replicas: Records,
+    throttling: Records,
+    services: Records,
+    seqs: Records,
 ) -> None:
     """Send what can be sent of what is held, and refuse what has been held too long."""
     if world.held:
         for at in range(len(throttling)):
-            _pump(world, engines, replicas, throttling, seqs, at)
+            _pump(world, engines, replicas, throttling, services, seqs, at)
         expire(world, seqs)
     wake(world, seqs)
 

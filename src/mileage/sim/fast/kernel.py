@@ -53,7 +53,8 @@ _busy_of = compiled(step_math.busy_of)
 # Compiled code knows functions by their global names.
 arrive, go_on, place, step, tell = fleet.arrive, fleet.go_on, fleet.place, fleet.step, fleet.tell
 blocks_used, steps_done = engine.blocks_used, engine.steps_done
-decide_static, forget, load_observed = throttles.decide_static, gaps.forget, loads.observed
+decide_static, pass_time = throttles.decide_static, throttles.pass_time
+forget, load_observed = gaps.forget, loads.observed
 
 
 def run(
@@ -62,6 +63,7 @@ def run(
     replicas: Records,
     learnt: Records,
     throttling: Records,
+    services: Records,
     samples: Records,
     views: Records,
     lasts: Records,
@@ -82,8 +84,8 @@ def run(
         code = _GO_ON
         if world.phase == _NEXT:
             code = _happen(
-                world, engines, replicas, learnt, throttling, samples, seqs, ints, owns, tables,
-                times, past, scratch, draws, preferred,
+                world, engines, replicas, learnt, throttling, services, samples, seqs, ints, owns,
+                tables, times, past, scratch, draws, preferred,
             )  # fmt: skip
         elif world.phase == _SEEING:
             code = _scrape(world, engines, replicas, throttling, views, lasts, ints, rows)
@@ -95,17 +97,22 @@ def run(
             world.phase = _DECIDED
             code = DECIDE
         elif world.phase == _PLACING:
-            place(world, engines, replicas, throttling, seqs, draws, preferred, world.index)
+            place(
+                world, engines, replicas, throttling, services, seqs, draws, preferred, world.index
+            )
             world.phase = _NEXT
         else:
-            go_on(world, engines, replicas, throttling, seqs)
+            go_on(world, engines, replicas, throttling, services, seqs)
             if world.phase == _GOING_ON:
                 world.phase = world.after
             else:  # what a higher limit gives is used before all else
                 world.phase = _GOING_ON if world.phase == _DECIDED else _PLACING
-        if code == DECIDE and world.decides:
-            decide_static(world, throttling, views, engines)
-        elif code != _GO_ON:
+        if code == DECIDE:
+            pass_time(throttling, world.now_s)
+            if world.decides:
+                decide_static(world, throttling, views, engines)
+                continue
+        if code != _GO_ON:
             return code
 
 
@@ -116,6 +123,7 @@ def _happen(
     replicas: Records,
     learnt: Records,
     throttling: Records,
+    services: Records,
     samples: Records,
     seqs: Records,
     ints: Ints,
@@ -147,13 +155,13 @@ def _happen(
             return GROW
         world.now_s = world.next_s
         step(
-            world, engines, replicas, learnt, throttling, samples, seqs, ints, owns, tables, times,
-            past, scratch, at,
+            world, engines, replicas, learnt, throttling, services, samples, seqs, ints, owns,
+            tables, times, past, scratch, at,
         )  # fmt: skip
         return LEARN if replicas[at].to_learn else _GO_ON
     world.now_s = world.next_s
     if kind == _TELL:
-        tell(world, engines, replicas, throttling, seqs)
+        tell(world, engines, replicas, throttling, services, seqs)
     elif kind == _WAKE:
         world.wake_s = world.asked_s = math.inf
         world.phase, world.after = _GOING_ON, _NEXT

@@ -18,6 +18,7 @@ __all__ = [
     "NONE",
     "SAMPLE",
     "SEQUENCE",
+    "SERVICE",
     "THROTTLE",
     "VIEW",
     "WORLD",
@@ -44,11 +45,11 @@ def _record(floats: str, integers: str, flags: str = "") -> np.dtype[np.void]:
 
 SEQUENCE: Final = _record(
     "arrived_s first_token_s last_token_s e2e_s itl_p99_s itl_mean_s started_s "
-    "work prompt expires_s mark_in_flight_s mark_kv_s mark_prefilled "
+    "work cost prompt expires_s forecast_s ahead_tokens mark_in_flight_s mark_kv_s mark_prefilled "
     "mark_decoding_s",
     "prompt_tokens output_tokens target computed produced preemptions cached_tokens base first_at "
     "ends_at order state chunk units_at units keys owned registered past_at past status replica "
-    "following run_before run_after fill_before fill_after",
+    "following run_before run_after fill_before fill_after others",
     "flying",
 )
 """One request, in an engine and before it. `following`: the next one in the queue that it is in;
@@ -88,11 +89,19 @@ VIEW: Final = _record(
 """What a scrape told last."""
 
 THROTTLE: Final = _record(
-    "prefill_tokens _in_flight_s _kv_s _decoding_s _prefilled _kv_tokens _changed_s due_s",
+    "prefill_tokens _in_flight_s _kv_s _decoding_s _prefilled _kv_tokens _changed_s due_s "
+    "cost done calm_tokens",
     "in_flight arrivals _peak _prefilling limit own_limit bound samples running_max",
 )
 """What `Throttle` counts, and the limit. `bound`: of the prompt tokens in prefill, NONE where there
 is none; `running_max`: what the engine runs at once, where that was told."""
+
+SERVICE: Final = _record(
+    "t0 t1 t2 t3 p00 p01 p02 p03 p10 p11 p12 p13 p20 p21 p22 p23 p30 p31 p32 p33 "
+    "due_s residual_ratio speed",
+    "samples",
+)
+"""What `ServiceForecast` has learned of a replica, and the value of its `Speed`."""
 
 SAMPLE: Final = _record(
     "took_s ttft_s service_ttft_s itl_p99_s in_flight_s kv_s prefilled decoding_s",
@@ -102,10 +111,11 @@ SAMPLE: Final = _record(
 
 WORLD: Final = _record(
     "now_s scrape_s scrape_interval_s last_s slack_s output_tokens _gain work_tokens next_s "
+    "prefill_cost _bias residual_s held_work "
     "wake_s asked_s due_s period_s queue_wait_s running waiting kv_usage busy",
     "arrival open tickets phase after at index draws spent tell_first tell_last in_flight_max "
     "in_flight rows held held_first held_last queue_max limit_min limit_max static full late",
-    "routes acts decides in_time",
+    "routes acts decides in_time early",
 )
 """The fleet's clock and counters, and what the controller has of its own. `open`: requests whose
 clients wait; `in_flight`: those that the controller has; `full` and `late`: refused as such."""

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from mileage.control.config import ControlConfig
+from mileage.control.pool import Pool
 from mileage.control.replicas import Replicas, Route
 from mileage.core.errors import ConfigError
 from mileage.sim.arrivals import PREFIX_MASK, estimated_tokens
@@ -89,12 +90,19 @@ class _Run:
         world.slack_s = control.routing.affinity_slack_s
         world.wake_s = world.asked_s = math.inf
         world.tell_first = world.held_first = NONE
-        world.routes, world.acts = len(self._specs) > 1, governor.mode == "act"
+        world.acts = governor.mode == "act"
         world.period_s, world.static = governor.period_s, governor.static.limit or 0
         world.limit_min, world.limit_max = governor.limit_min, governor.limit_max
-        world.decides = governor.policy == "static"
-        world.in_time = control.slo.of(self._specs[0].models[0]).ttft_s is not None
+        target_s = control.slo.of(self._specs[0].models[0]).ttft_s
+        world.in_time = target_s is not None
+        world.early = world.acts and world.in_time and governor.reject_late
+        pool = Pool()
+        world.prefill_cost, world._bias = pool.prefill_cost, pool.forecast._bias
+        world.decides = governor.policy == "static" and not world.early
         world.queue_wait_s, world.queue_max = governor.queue_wait_max_s, governor.queue_max
+        if world.early and target_s is not None:
+            world.queue_wait_s = target_s
+        world.routes = len(self._specs) > 1 or world.early
         route = Route()
         world.output_tokens, world._gain = route.output_tokens, route._gain
 

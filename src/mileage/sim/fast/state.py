@@ -16,6 +16,7 @@ from mileage.sim.fast.layout import (
     NONE,
     SAMPLE,
     SEQUENCE,
+    SERVICE,
     THROTTLE,
     VIEW,
     WORLD,
@@ -50,13 +51,14 @@ class State:
         self.loads: Records = np.zeros(fleet, LOAD)
         self.learnt: Records = np.zeros(fleet, LOAD)
         self.throttles: Records = np.zeros(fleet, THROTTLE)
+        self.services: Records = np.zeros(fleet, SERVICE)
         self.samples: Records = np.zeros((fleet, _SAMPLES), SAMPLE)
         self.views: Records = np.zeros(fleet, VIEW)
         self.lasts: Records = np.zeros(fleet, VIEW)
         self.seqs: Records = np.zeros(count, SEQUENCE)
         self.rows: Floats = np.zeros((_ROWS, 7))
         self.draws: Floats = np.zeros(0)
-        self.preferred: Ints = np.full(count if fleet > 1 else 0, NONE)
+        self.preferred: Ints = np.full(count, NONE)
         self.past: Floats = np.zeros(_PAST_GAPS)
         self.scratch: Floats = np.zeros(int(columns.output_tokens.max(initial=1)) + 1)
         _set_sequences(self.seqs, columns)
@@ -76,9 +78,9 @@ class State:
     def arguments(self) -> tuple[object, ...]:
         """Of the kernel."""
         return (
-            self.worlds, self.engines, self.loads, self.learnt, self.throttles, self.samples,
-            self.views, self.lasts, self.seqs, self.ints, self.owns, self.tables, self.times,
-            self.past, self.scratch, self.draws, self.preferred, self.rows,
+            self.worlds, self.engines, self.loads, self.learnt, self.throttles, self.services,
+            self.samples, self.views, self.lasts, self.seqs, self.ints, self.owns, self.tables,
+            self.times, self.past, self.scratch, self.draws, self.preferred, self.rows,
         )  # fmt: skip
 
     def grow_log(self, steps: int) -> None:

@@ -66,8 +66,10 @@ def supports(
             slo.ttft_s is not None and slo.ttft_unloaded_ratio is not None,
         ),
         (
-            "late requests are refused early (reject_late)",
-            governor.mode == "act" and governor.reject_late and slo.ttft_s is not None,
+            "what is late goes by the engines' order (model.engine_policies)",
+            slo.ttft_s is not None
+            and governor.policy == "model"
+            and governor.model.engine_policies,
         ),
     ):
         if found:

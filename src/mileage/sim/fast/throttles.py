@@ -1,6 +1,6 @@
 """How many requests a replica runs, compiled: what `Throttle` counts.
 
-What only serves to forecast waits is left out. The limit is decided by the object itself.
+A static limit is decided here, too; others by the policies' own objects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mileage.policy.limits import bounds, static
 from mileage.sim.fast.jit import compiled, inlined, jit
 from mileage.sim.fast.layout import NONE, Record, Records
 
-__all__ = ["decide_static", "ended", "first_token", "has_room", "idle", "sample", "started"]
+__all__ = ["decide_static", "ended", "first_token", "has_room", "pass_time", "sample", "started"]
 
 _pass = compiled(Throttle._pass)
 _ceiling_of = compiled(bounds.ceiling_of)
@@ -36,6 +36,8 @@ def has_room(throttle: Record, prompt_tokens: float) -> bool:
 def started(throttle: Record, sequence: Record, now_s: float) -> None:
     """The request is sent."""
     _pass(throttle, now_s)
+    sequence.others, sequence.ahead_tokens = throttle.in_flight, throttle.prefill_tokens
+    throttle.cost += sequence.cost
     throttle.in_flight += 1
     throttle._peak = max(throttle._peak, throttle.in_flight)
     throttle._kv_tokens += sequence.prompt
@@ -66,8 +68,9 @@ def ended(throttle: Record, sequence: Record, now_s: float) -> None:
         throttle.prefill_tokens -= sequence.prompt
     if throttle.in_flight:
         throttle._kv_tokens -= sequence.prompt
+        throttle.cost -= sequence.cost
     else:
-        throttle.prefill_tokens = throttle._kv_tokens = 0.0
+        throttle.prefill_tokens = throttle._kv_tokens = throttle.cost = 0.0
 
 
 @inlined
@@ -95,7 +98,16 @@ def sample(throttle: Record, samples: Records, sequence: Record, now_s: float) -
 
 
 @inlined
-def idle(throttle: Record) -> bool:
+def pass_time(throttling: Records, now_s: float) -> None:
+    """A decision is due: what was counted until now is complete."""
+    for at in range(len(throttling)):
+        throttle = throttling[at]
+        if now_s >= throttle.due_s and not _idle(throttle):
+            _pass(throttle, now_s)
+
+
+@jit
+def _idle(throttle: Record) -> bool:
     """Nothing has happened here since the last decision."""
     return not (throttle._peak or throttle.arrivals or throttle.samples)
 
@@ -107,7 +119,7 @@ def decide_static(world: Record, throttling: Records, views: Records, engines: R
     world.due_s = now_s + world.period_s
     for at in range(len(throttling)):
         throttle = throttling[at]
-        if now_s < throttle.due_s or idle(throttle):
+        if now_s < throttle.due_s or _idle(throttle):
             continue
         throttle.due_s = now_s + world.period_s
         throttle.arrivals = throttle.samples = 0

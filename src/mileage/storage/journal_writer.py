@@ -144,10 +144,8 @@ class JournalWriter:
     def flush(self) -> None:
         """Write what waits."""
         if self._fd >= 0:
-            try:
-                self._write()
-            except Exception as error:  # whatever cannot be written or encoded, requests go on
-                self._stop(error)
+            if self._waiting:
+                self._write_or_stop()
         elif not self._closed and self._clock() >= self._retry_at_s:
             self._begin()
 
@@ -176,12 +174,16 @@ class JournalWriter:
         waiting = self._waiting
         waiting.append(call)
         if len(waiting) >= BATCH_RECORDS:
-            try:
-                self._write()
-                if self._size >= self._limit:
-                    self._rotate()
-            except Exception as error:  # also a state that cannot be stored must not end a request
-                self._stop(error)
+            self._write_or_stop()
+
+    def _write_or_stop(self) -> None:
+        """Write what waits, and begin another segment where this one is full by now."""
+        try:
+            self._write()
+            if self._size >= self._limit:
+                self._rotate()
+        except Exception as error:  # whatever cannot be written or stored, requests go on
+            self._stop(error)
 
     def _write(self) -> None:
         if self._waiting:

@@ -146,6 +146,21 @@ def test_the_oldest_segments_are_removed(tmp_path: Path) -> None:
     assert [n for part in found for n in part] == [*range(found[0][0], 100_001)]
 
 
+def test_a_worker_with_little_traffic_keeps_to_the_bounds_too(tmp_path: Path) -> None:
+    """Every second what waits is written, long before it is a batch."""
+    journal = Journal(tmp_path)
+    for _ in range(1000):
+        journal.tell_many(BATCH_RECORDS - 1)
+        journal.writer.flush()
+        journal.writer.flush()
+    sizes = [file.path.stat().st_size for file in journal_files(tmp_path / "worker-0")]
+    assert max(sizes) <= SEGMENT + BATCH_BYTES_MAX
+    assert sum(sizes) <= BYTES + BATCH_BYTES_MAX
+    journal.writer.close()
+    found = numbers(tmp_path)
+    assert [n for part in found for n in part] == [*range(found[0][0], journal.told.count + 1)]
+
+
 def test_with_a_big_state_segments_are_longer(tmp_path: Path) -> None:
     state = bytes(SEGMENT)
     journal = Journal(tmp_path, lambda: state)

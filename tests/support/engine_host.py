@@ -9,7 +9,7 @@ from random import Random
 from mileage.costmodel.step_table import StepLine, StepTable
 from mileage.sim.engine import Engine
 from mileage.sim.engine_config import EngineConfig
-from mileage.sim.make_engine import make_engine
+from mileage.sim.make_engine import make_single
 from mileage.sim.sequence import Sequence
 
 __all__ = ["linear_table", "run_engine"]
@@ -43,7 +43,7 @@ def run_engine(
     seed: int = 1,
     check: bool = False,
     ended: Callable[[Sequence], object] | None = None,
-    make: Callable[[EngineConfig, StepTable, Random], Engine] = make_engine,
+    make: Callable[[EngineConfig, StepTable, Random], Engine] = make_single,
 ) -> Engine:
     """The engine after the last request; they are given by (arrival, sequence), in order."""
     engine = make(config, table, Random(seed))

@@ -45,7 +45,7 @@ class Engine:
     def __init__(self, config: EngineConfig, table: StepTable, random: Random) -> None:
         check_engine(config, table)
         config = config.as_paged
-        self.config = config
+        self.config, self.members = config, (self,)
         self.timer = StepTimer(table, config.noise_ratio, random)
         self.pool = KvPool(config.kv_blocks, config.block_tokens, caching=config.prefix_cache)
         make_batch = DecodeBatch if config.kv_layout == "paged" else SlotBatch

@@ -79,8 +79,9 @@ class Node:
         self._tokens = 0
 
     def busy_s(self, now_s: float) -> float:
-        """Seconds with a step in progress so far."""
-        return self.engine.busy_s + self.engine.step_age_s(now_s)
+        """Seconds with a step in progress so far; of several engines the mean."""
+        members = self.engine.members
+        return sum(each.busy_s + each.step_age_s(now_s) for each in members) / len(members)
 
     def busy_ratio(self, now_s: float) -> float:
         """Share of the time since the last view in which a step was in progress; ask before it."""
@@ -95,50 +96,53 @@ class Node:
         engine may have would have computed in that time. An engine's own counters move at the end
         of each step; prompts' tokens are counted with their last chunk's step.
         """
-        engine = self.engine
-        config, pool, decoding = engine.config, engine.pool, engine.batch.count
-        decoded = engine.steps_done(now_s) * decoding
-        tokens = engine.prefill_tokens + engine.decode_tokens + decoded
+        config, members = self.engine.config, self.engine.members
+        decoded = sum(each.steps_done(now_s) * each.batch.count for each in members)
+        tokens = decoded + sum(each.prefill_tokens + each.decode_tokens for each in members)
+        blocks = sum(each.pool.blocks for each in members)
         passed_s = now_s - self._seen_s
         busy = None
         if passed_s > 0.0:
             busy = busy_of(tokens - self._tokens, self._token_s, passed_s)
         self._seen_s, self._tokens, self._busy_s = now_s, tokens, self.busy_s(now_s)
         caching = config.prefix_cache
+        hits = float(sum(each.pool.hit_tokens for each in members))
+        queries = float(sum(each.pool.query_tokens for each in members))
         return ReplicaView(
             replica=self.name,
             observed_s=now_s,
-            running=len(engine.running),
-            waiting=engine.queued,
+            running=sum(len(each.running) for each in members),
+            waiting=sum(each.queued for each in members),
             running_max=config.running_max,
-            kv_cache_usage_ratio=engine.blocks_used(now_s) / pool.blocks,
-            kv_tokens_max=pool.blocks * config.block_tokens,
-            prefix_cache_hit_tokens_total=float(pool.hit_tokens) if caching else None,
-            prefix_cache_query_tokens_total=float(pool.query_tokens) if caching else None,
-            preemptions_total=float(engine.preemptions),
-            prompt_tokens_total=float(engine.prompt_tokens),
-            output_tokens_total=float(engine.output_tokens + decoded),
+            kv_cache_usage_ratio=sum(each.blocks_used(now_s) for each in members) / blocks,
+            kv_tokens_max=blocks * members[0].config.block_tokens,
+            prefix_cache_hit_tokens_total=hits if caching else None,
+            prefix_cache_query_tokens_total=queries if caching else None,
+            preemptions_total=float(sum(each.preemptions for each in members)),
+            prompt_tokens_total=float(sum(each.prompt_tokens for each in members)),
+            output_tokens_total=float(decoded + sum(e.output_tokens for e in members)),
             compute_busy_ratio=busy,
         )
 
     def totals(self) -> ReplicaTotals:
         """All that it did."""
-        engine, pool = self.engine, self.engine.pool
+        members = self.engine.members
+        pools = [each.pool for each in members]
         return ReplicaTotals(
             name=self.name,
-            steps=engine.batch.steps,
-            finished=engine.finished,
-            preemptions=engine.preemptions,
-            prompt_tokens=engine.prompt_tokens,
-            prefill_tokens=engine.prefill_tokens,
-            output_tokens=engine.output_tokens,
-            prefix_query_tokens=pool.query_tokens,
-            prefix_hit_tokens=pool.hit_tokens,
-            busy_s=engine.busy_s,
-            running_s=engine.running_s,
-            waiting_s=engine.waiting_s,
-            kv_blocks=pool.blocks,
-            kv_blocks_peak=pool.blocks - pool.free_min,
-            load_tokens=engine.load_tokens,
-            adapter_loads=engine.adapter_loads,
+            steps=sum(each.batch.steps for each in members),
+            finished=sum(each.finished for each in members),
+            preemptions=sum(each.preemptions for each in members),
+            prompt_tokens=sum(each.prompt_tokens for each in members),
+            prefill_tokens=sum(each.prefill_tokens for each in members),
+            output_tokens=sum(each.output_tokens for each in members),
+            prefix_query_tokens=sum(pool.query_tokens for pool in pools),
+            prefix_hit_tokens=sum(pool.hit_tokens for pool in pools),
+            busy_s=sum(each.busy_s for each in members) / len(members),
+            running_s=sum(each.running_s for each in members),
+            waiting_s=sum(each.waiting_s for each in members),
+            kv_blocks=sum(pool.blocks for pool in pools),
+            kv_blocks_peak=sum(pool.blocks - pool.free_min for pool in pools),
+            load_tokens=sum(each.load_tokens for each in members),
+            adapter_loads=sum(each.adapter_loads for each in members),
         )

@@ -75,19 +75,25 @@ Scaler: TypeAlias = Callable[[FleetView], int]
 
 
 def fleet_view(
-    engines: Sequence[tuple[Engine, int]], now_s: float, start_s: float, held: int
+    engines: Sequence[tuple[Sequence[Engine], int]], now_s: float, start_s: float, held: int
 ) -> FleetView:
-    """What a scaling function is told of engines and their states."""
+    """What a scaling function is told of replicas: of the engines of each, and its state."""
     states = [state for _, state in engines]
-    usage = [each.blocks_used(now_s) / each.pool.blocks for each, state in engines if state == UP]
+    usage = [
+        each.blocks_used(now_s) / each.pool.blocks
+        for members, state in engines
+        for each in members
+        if state == UP
+    ]
+    every = [each for members, _ in engines for each in members]
     return FleetView(
         now_s=now_s - start_s,
         up=states.count(UP),
         starting=states.count(STARTING),
         draining=states.count(DRAINING),
         replicas_max=len(states),
-        running=sum(len(engine.running) for engine, _ in engines),
-        waiting=sum(engine.queued for engine, _ in engines),
+        running=sum(len(engine.running) for engine in every),
+        waiting=sum(engine.queued for engine in every),
         held=held,
         kv_usage_ratio=sum(usage) / len(usage) if usage else 0.0,
     )

@@ -300,7 +300,7 @@ class Simulation:
         if what is None:
             assert self._scaler is not None
             held = self.controller.governor.held
-            engines = [(n.engine, scaling.states[n.index]) for n in self._nodes]
+            engines = [(n.engine.members, scaling.states[n.index]) for n in self._nodes]
             what = self._scaler(fleet_view(engines, now_s, series.start_s, held))
             self._queue.push(now_s + scaling.config.interval_s, _SCALE, None)
         for index in scaling.want(what, now_s):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mileage.core.errors import ConfigError
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.engine_features import KvTierConfig
-from mileage.sim.make_engine import make_engine
+from mileage.sim.make_engine import make_single
 from mileage.sim.sequence import GONE, LOADING, NEW, Sequence
 from tests.support.engine_host import linear_table, run_engine
 
@@ -74,7 +74,7 @@ def test_a_block_is_lost_where_the_tier_is_full_and_the_next_tier_has_it() -> No
 
 def test_blocks_are_stored_at_once_where_the_tier_asks_for_all_that_is_computed() -> None:
     tier = KvTierConfig(blocks=100, block_load_s=0.0, store="computed")
-    engine = make_engine(_config(tier), _TABLE, Random(1))
+    engine = make_single(_config(tier), _TABLE, Random(1))
     assert engine.add(_prompt(0, 1, 2, 3), 0.0)
     engine.finish_steps(0.0)
     engine.begin(0.0)
@@ -84,7 +84,7 @@ def test_blocks_are_stored_at_once_where_the_tier_asks_for_all_that_is_computed(
 
 def test_others_run_while_blocks_are_loaded() -> None:
     slow = KvTierConfig(blocks=100, block_load_s=0.1)
-    engine = make_engine(_config(slow, blocks=14), _TABLE, Random(1))
+    engine = make_single(_config(slow, blocks=14), _TABLE, Random(1))
     first, second = _prompt(0, *range(10)), _prompt(1, *range(100, 110))
     again, other = _prompt(2, *range(10)), _prompt(3, 777, output=5)
     coming = [(0.0, first), (1.0, second), (2.0, again), (2.1, other)]
@@ -136,7 +136,7 @@ def test_no_block_is_lost_whoever_comes_or_leaves(seed: int) -> None:
         store=random.choice(("evicted", "computed")),
     )
     config = _config(tier, blocks=random.choice((30, 60)))
-    engine = make_engine(config, _TABLE, Random(1))
+    engine = make_single(config, _TABLE, Random(1))
     events: list[tuple[float, int, Sequence]] = []
     now_s = 0.0
     for number in range(40):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mileage.core.errors import ConfigError
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.engine_features import StaticBatchConfig
-from mileage.sim.make_engine import make_engine
+from mileage.sim.make_engine import make_single
 from mileage.sim.sequence import GONE, NEW, Sequence
 from tests.support.engine_host import linear_table, run_engine
 
@@ -87,7 +87,7 @@ def test_contiguous_caches_run_as_many_as_have_room_for_the_longest_context(stat
         context_tokens_max=100,
         static_batch=StaticBatchConfig(size=8, delay_s=0.0) if static else None,
     )
-    engine = make_engine(config, _TABLE, Random(1))
+    engine = make_single(config, _TABLE, Random(1))
     assert engine.fits(Sequence(0, 90, 11))
     assert not engine.fits(Sequence(0, 90, 12))
     # 256 tokens of cache have two slots; paged, all six would run.
@@ -105,7 +105,7 @@ def test_whoever_leaves_all_others_end_and_no_block_is_lost(seed: int) -> None:
     layout = random.choice(({}, {"kv_layout": "contiguous", "context_tokens_max": 130}))
     size = random.choice((1, 4, 8))
     config = _config(size, random.choice((0.0, 0.2)), kv_blocks=random.choice((20, 60)), **layout)
-    engine = make_engine(config, _TABLE, Random(1))
+    engine = make_single(config, _TABLE, Random(1))
     events: list[tuple[float, int, Sequence]] = []
     now_s = 0.0
     for number in range(30):

@@ -36,6 +36,11 @@ class DecodeBatch:
         """Tokens of context of all of them together."""
         return self._bases + self.count * self.steps
 
+    @property
+    def rows(self) -> int:
+        """Tokens that a step computes of them."""
+        return self.count
+
     def join(self, sequence: Sequence) -> None:
         """A token of the sequence has just come out of its prefill, and others are to follow."""
         steps = self.steps

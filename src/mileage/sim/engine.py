@@ -380,11 +380,11 @@ class Engine:
             tokens += chunk
             pairs += pairs_of(sequence.computed, chunk)
         self._planned = 1
-        self.timer.plan_mixed(self.batch.count, self.batch.context, tokens, pairs)
+        self.timer.plan_mixed(self.batch.rows, self.batch.context, tokens, pairs)
 
     def _plan_stretch(self) -> None:
         batch, free = self.batch, self.pool.free
-        self.timer.plan_decode(batch.count, batch.context)
+        self.timer.plan_decode(batch.rows, batch.context)
         steps = 1
         # A prompt that was found in part may need less room once that is overwritten.
         retry = bool(self.waiting and self.waiting[0].keys) and not self.config.whole_prompt_fits

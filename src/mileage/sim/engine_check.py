@@ -15,8 +15,10 @@ def check_engine(config: EngineConfig, table: StepTable) -> None:
     """Raises ConfigError where the table does not have all steps that the engine may do."""
     if not 1 <= len(table.lines) <= 2:
         raise ConfigError("step table", len(table.lines), "one or two lines")
-    if table.requests_max < config.running_max:
+    if table.requests_max < config.rows_max:
         expected = f"at most what its step table has ({table.requests_max})"
+        if config.speculation is not None:
+            expected += f", which is to have a row for each of {config.rows_max} tokens"
         raise ConfigError("engine.running_max", config.running_max, expected)
     if table.tokens_max < config.step_tokens_max:
         expected = f"at most what its step table has ({table.tokens_max})"
@@ -25,7 +27,7 @@ def check_engine(config: EngineConfig, table: StepTable) -> None:
         if not all(0.0 <= factor < math.inf for factor in (line.kv_s, line.pair_s, line.request_s)):
             raise ConfigError("step table", line.kv_s, "coefficients of 0 or more")
     for times in (
-        [line.decode_s[1 : config.running_max + 1] for line in table.lines],
+        [line.decode_s[1 : config.rows_max + 1] for line in table.lines],
         [line.mixed_s[1 : config.step_tokens_max + 1] for line in table.lines],
     ):
         if any(min(line) < 0.0 for line in times):

@@ -77,11 +77,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             require_at_least("engine.long_prefill_tokens_max", self.long_prefill_tokens_max, 1)
         require_range("engine.watermark_ratio", self.watermark_ratio, 0.0, 0.9)
         require_range("engine.noise_ratio", self.noise_ratio, 0.0, 0.3)
-        per_request = 1 if self.speculation is None else 1 + self.speculation.draft_tokens
-        if self.running_max * per_request > self.step_tokens_max:
+        if self.rows_max > self.step_tokens_max:
             expected = f"at most step_tokens_max ({self.step_tokens_max}): each decodes every step"
-            if per_request > 1:
-                expected += f" and takes {per_request} of its tokens"
+            if self.speculation is not None:
+                expected += f" and takes {self.speculation.draft_tokens + 1} of its tokens"
             raise ConfigError("engine.running_max", self.running_max, expected)
         self._check_layout()
         self._check_ranks()
@@ -134,6 +133,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ):
             if used and barred:
                 raise ConfigError(f"engine.{key}", getattr(self, key), f"not with {other}")
+
+    @property
+    def rows_max(self) -> int:
+        """The most tokens that a step decodes: so many requests a step table has to have."""
+        each = 1 if self.speculation is None else self.speculation.draft_tokens + 1
+        return self.running_max * each
 
     @property
     def as_paged(self) -> EngineConfig:

@@ -12,6 +12,7 @@ from mileage.sim.engine_config import EngineConfig
 from mileage.sim.ordered_engine import OrderedEngine
 from mileage.sim.rank_group import RankGroup
 from mileage.sim.serving_engine import ServingEngine
+from mileage.sim.speculative_engine import SpeculativeEngine
 from mileage.sim.static_engine import StaticEngine
 
 __all__ = ["AnyEngine", "make_engine", "make_single"]
@@ -35,6 +36,8 @@ def make_single(config: EngineConfig, table: StepTable, random: Random) -> Engin
         return OrderedEngine(config, table, random)
     if config.static_batch is not None:
         return StaticEngine(config, table, random)
+    if config.speculation is not None:
+        return SpeculativeEngine(config, table, random)
     if config.eviction is not None or config.kv_tiers or config.adapters is not None:
         return ServingEngine(config, table, random)
     return Engine(config, table, random)

@@ -130,11 +130,11 @@ class ServingEngine(Engine):
     # --- steps --------------------------------------------------------------------------------
 
     def _plan_mixed(self) -> None:
-        self._add_adapters()
+        self._add_time()
         super()._plan_mixed()
 
     def _plan_stretch(self) -> None:
-        self._add_adapters()
+        self._add_time()
         super()._plan_stretch()
         tiers, steps = self.tiers, self._planned
         if tiers is not None and tiers.loading and steps > 1:
@@ -147,7 +147,7 @@ class ServingEngine(Engine):
         self._adapters_s += self.adapters.begin(sequence.adapter)
         self.adapter_loads = self.adapters.loads
 
-    def _add_adapters(self) -> None:
+    def _add_time(self) -> None:
         if self.adapters is not None:
             self.timer.added_s = self.adapters.step_s + self._adapters_s
             self._adapters_s = 0.0

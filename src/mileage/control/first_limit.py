@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mileage.control.config import ControlConfig
 from mileage.control.throttle import Throttle
 from mileage.policy.limits.choose import make_limit
@@ -15,7 +17,7 @@ def make_throttle(config: ControlConfig) -> Throttle:
     """A replica's throttle as configured."""
     limit = first_limit(config)
     throttle = Throttle(make_limit(config.governor, limit=limit), limit)
-    throttle.order(config.governor)
+    throttle.order(config.governor, -math.inf)
     return throttle
 
 

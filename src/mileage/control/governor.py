@@ -89,12 +89,14 @@ class Governor:
         self, flight: Flight, replica: Replica, intake: Intake, now_s: float
     ) -> Replica | Reject | None:
         """Where the request goes now; None: it is held. `replica` is the router's choice."""
-        takers, pool = flight.takers, flight.pool
+        takers, pool, config = flight.takers, flight.pool, self._config
+        target_s = flight.ttft_target_s
+        judged = target_s is not None and config.reject_late
         if not (self.held and self._rivals(takers)):
             late_s = -math.inf
             for each in (replica, *takers.closed.loads):
                 if each.throttle.has_room(flight.prompt_tokens):
-                    late_s = self._late_s(flight, each, now_s)
+                    late_s = self._late_s(flight, each, now_s) if judged else 0.0
                     if late_s <= 0.0:
                         return each
             if late_s > 0.0:
@@ -102,10 +104,8 @@ class Governor:
         request = flight.request
         terms = intake.terms(request)
         flight.flow = pool.share.flow(request.tenant, terms.priority, terms.weight)
-        config = self._config
         wait_s = self._wait_s(pool, takers, flight)
-        target_s = flight.ttft_target_s
-        if target_s is not None and config.reject_late:
+        if judged:
             first_s = wait_s + MARGIN * pool.forecast.residual_s
             first_s += replica.throttle.service_s(flight, now_s)
             late_s = now_s + first_s - flight.deadline_s
@@ -316,6 +316,7 @@ class Governor:
                 share_ratio=self.share_ratio,
                 period_s=config.period_s,
             )
+            throttle.keep_calm(self._slo.strictest_ttft_s(replica.serves))
             fitted = throttle.prefill_cost.value
             if fitted is not None:
                 its = self._pools.get(replica.models[0])

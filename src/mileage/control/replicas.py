@@ -239,7 +239,7 @@ class Replicas:
             replica.throttle.told_max(config.replica_running_max.get(replica.name))
             if limits_changed:
                 replica.throttle.use(make_limit(config.governor, limit=replica.throttle.limit))
-                replica.throttle.order(config.governor)
+                replica.throttle.order(config.governor, now_s)
 
     def _replace(self, names: Sequence[str], lacks: Mapping[str, Collection[Endpoint]]) -> None:
         before = self._by_name

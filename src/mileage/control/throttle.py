@@ -44,6 +44,7 @@ class Throttle:
         "_in_time",
         "_kv_s",
         "_kv_tokens",
+        "_ordered_s",
         "_peak",
         "_policy",
         "_prefilled",
@@ -105,6 +106,7 @@ class Throttle:
         self._images = self._audio = 0
         self._kv_tokens = 0.0
         self._changed_s = 0.0
+        self._ordered_s = -math.inf
         self._prefilling = 0
         self._in_flight_s = self._kv_s = self._decoding_s = self._prefilled = 0.0
 
@@ -115,13 +117,15 @@ class Throttle:
         self.failed = False
         self.prefill_tokens_max = None
 
-    def order(self, config: GovernorConfig) -> None:
+    def order(self, config: GovernorConfig, now_s: float) -> None:
         """Engines prefill in this order from now on: by deadline, or as they are sent prompts."""
         inside = config.policy == "model" and config.model.engine_policies
-        if not inside:
-            self.prefill_queue = None
-        elif self.prefill_queue is None:
-            self.prefill_queue = PrefillQueue()
+        if inside == (self.prefill_queue is not None):
+            return
+        self.prefill_queue = PrefillQueue() if inside else None
+        # What stands before a prompt is counted otherwise from now on: in work, or in tokens.
+        self.service, self._ordered_s = ServiceForecast(), now_s
+        self.calm_tokens = math.inf
 
     def has_room(self, prompt_tokens: float) -> bool:
         """Whether a request with such a context may be sent now."""
@@ -204,7 +208,7 @@ class Throttle:
         self._prefilled += prompt_tokens
         flight.mark = (self._in_flight_s, self._kv_s, self._prefilled, self._decoding_s)
         service = self.service
-        if now_s >= service.due_s:
+        if now_s >= service.due_s and flight.started_s > self._ordered_s:
             took_s = now_s - flight.started_s
             service.learn(own, flight.ahead_tokens, flight.others, took_s, now_s)
 
@@ -287,6 +291,8 @@ class Throttle:
         self.service = ServiceForecast()
         self.speed = Speed()
         self.prefill_cost = PrefillCost()
+        if self.prefill_queue is not None:
+            self.prefill_queue = PrefillQueue()
         self.calm_tokens = math.inf
         self._samples.clear()
 
@@ -319,11 +325,6 @@ class Throttle:
         self._learn_speed(now_s)
         self._samples.clear()
         self.arrivals, self._peak = 0, self.in_flight
-        if slo.ttft_s is not None:
-            calm_s = CALM_RATIO * slo.ttft_s
-            self.calm_tokens = self.service.tokens_within(calm_s, self.in_flight)
-        else:
-            self.calm_tokens = math.inf
         limit = within(decision.limit, *bounds, self.slots.most or 0)
         changed = limit != self.limit
         if changed or self.failed:
@@ -333,6 +334,16 @@ class Throttle:
         self.prefill_tokens_max = None if bound is None else math.ceil(bound * share_ratio)
         self.share(share_ratio)
         return changed
+
+    def keep_calm(self, ttft_s: float | None) -> None:
+        """The shortest target for the first token of all that may be sent here; None: none."""
+        if ttft_s is None:
+            self.calm_tokens = math.inf
+        elif self.prefill_queue is not None:
+            # What was learned is in terms of work, and who is before whom goes by deadline.
+            self.calm_tokens = -math.inf if self.service.known else math.inf
+        else:
+            self.calm_tokens = self.service.tokens_within(CALM_RATIO * ttft_s, self.in_flight)
 
     def share(self, ratio: float) -> None:
         """So much of the limit is ours."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from mileage.core.bounds import require_positive, require_range
@@ -49,3 +51,11 @@ class SloConfig(Slo, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def of(self, model: str) -> Slo:
         """The targets of requests for a model."""
         return self.models.get(model, self)
+
+    def strictest_ttft_s(self, models: Collection[str]) -> float | None:
+        """The shortest that any of these models has for the first token; None: none has one."""
+        own = [its for name, its in self.models.items() if name in models]
+        targets = [its.ttft_s for its in own if its.ttft_s is not None]
+        if self.ttft_s is not None and len(own) < len(models):
+            targets.append(self.ttft_s)
+        return min(targets, default=None)

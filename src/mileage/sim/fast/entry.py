@@ -11,6 +11,8 @@ from mileage.sim.fast.jit import fingerprint, jit, stored
 
 __all__ = ["entry"]
 
+_run = jit(kernel.run)
+
 
 @cache
 def entry() -> Callable[..., Any]:
@@ -19,11 +21,11 @@ def entry() -> Callable[..., Any]:
     numba keeps it beside this file, or in the user's own directory where that cannot be written,
     or in NUMBA_CACHE_DIR.
     """
-    run = jit(kernel.run)
-    version = int(fingerprint(run)[:15], 16)
+    version = int(fingerprint(_run)[:15], 16)
 
     def run_version(*arguments: Any) -> int:
-        # What it closes over is part of what a stored version is known by.
-        return run(*arguments) if version else -1
+        # What it closes over is part of what a stored version is known by: so it must not close
+        # over `_run`, which is known by another number in each process.
+        return _run(*arguments) if version else -1
 
     return stored(run_version)

@@ -164,22 +164,22 @@ class Intake:
         """
         if event is None and seen is not None:
             event = Finished(flight.request.id, None, None, seen)
-        claims: Sequence[_Claim] = ()
+        claims: Sequence[_Claim | None] = ()
         if self._claims:
-            claims = [claim for m in members if (claim := self._claims.pop(m, None)) is not None]
-        if not claims:
+            claims = [self._claims.pop(member, None) for member in members]
+        if not any(claims):
             self._cost(members, flight, event)
             return
         parts = self._parts(claims, flight, event)
         guessed = event is None or event.prompt_tokens is None or event.output_tokens is None
-        for claim, spend in zip(claims, parts, strict=True):
-            request = claim.request
-            if guessed and claim.estimate is not None:
-                spend = spend.at_most(claim.estimate.most)
-            self._gate.ended(request.tenant, claim.tokens, spend.tokens, now_s)
-            if claim.estimate is not None:
-                self._budgets.settle(request.id, spend, now_s)
-            self._tell(request.id, spend)
+        for member, claim, spend in zip(members, claims, parts, strict=True):
+            if claim is not None:
+                if guessed and claim.estimate is not None:
+                    spend = spend.at_most(claim.estimate.most)
+                self._gate.ended(claim.request.tenant, claim.tokens, spend.tokens, now_s)
+                if claim.estimate is not None:
+                    self._budgets.settle(member, spend, now_s)
+            self._tell(member, spend)
 
     def _cost(self, members: Sequence[int], flight: Flight, event: Finished | None) -> None:
         """What requests cost of tenants that have no limit."""
@@ -217,13 +217,16 @@ class Intake:
         spends[request_id] = spend
 
     def _parts(
-        self, claims: Sequence[_Claim], flight: Flight, event: Finished | None
+        self, claims: Sequence[_Claim | None], flight: Flight, event: Finished | None
     ) -> list[Spend]:
+        """What each of those that share a generation pays. Where some of them have no claim, since
+        limits came or went with a reload meanwhile, all pay alike."""
         prompt = output = cached = None
         if event is not None:
             prompt, output = event.prompt_tokens, event.output_tokens
             cached = event.cached_tokens
-        if len(claims) == 1 or not flight.batched:
+        asked = [claim.request for claim in claims if claim is not None]
+        if len(asked) < max(2, len(claims)) or not flight.batched:
             whole = self._estimator.actual(
                 flight.request,
                 gpu_ns=flight.gpu_ns,
@@ -233,17 +236,17 @@ class Intake:
                 learn=bool(self._metered),
             )
             return _shares(whole, [1] * len(claims)) if len(claims) > 1 else [whole]
-        weights = [max(1, claim.request.prompt_tokens_estimate) for claim in claims]
+        weights = [max(1, request.prompt_tokens_estimate) for request in asked]
         gpu = split(flight.gpu_ns, weights)
         prompts = split(prompt or 0, weights)
         return [
             self._estimator.actual(
-                claim.request,
+                request,
                 gpu_ns=gpu[i],
                 prompt_tokens=None if prompt is None else prompts[i],
                 output_tokens=None if prompt is None else 0,
             )
-            for i, claim in enumerate(claims)
+            for i, request in enumerate(asked)
         ]
 
     def release(self, members: Sequence[int], now_s: float) -> None:

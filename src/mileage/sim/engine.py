@@ -15,13 +15,14 @@ from mileage.sim.engine_check import check_engine
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.kv_pool import KvPool
 from mileage.sim.sequence import DECODING, GONE, PREFILLING, WAITING, Sequence
+from mileage.sim.step_clock import StepClock
 from mileage.sim.step_math import NEVER, blocks_of, pairs_of
 from mileage.sim.step_timer import StepTimer, gap_figures
 
 __all__ = ["Engine"]
 
 
-class Engine:
+class Engine(StepClock):
     """Continuous batching as vLLM's V1 scheduler does it.
 
     Each step every running request that is past its prompt decodes one token; what is left of the
@@ -44,17 +45,15 @@ class Engine:
 
     def __init__(self, config: EngineConfig, table: StepTable, random: Random) -> None:
         check_engine(config, table)
+        super().__init__(StepTimer(table, config.noise_ratio, random))
         config = config.as_paged
         self.config, self.members = config, (self,)
-        self.timer = StepTimer(table, config.noise_ratio, random)
         self.pool = KvPool(config.kv_blocks, config.block_tokens, caching=config.prefix_cache)
         make_batch = DecodeBatch if config.kv_layout == "paged" else SlotBatch
         self.batch = make_batch(config.block_tokens)
         self.waiting: deque[Sequence] = deque()
         self.running: dict[Sequence, None] = {}
         """In the order in which they began; the last one is the first to give way."""
-        self.due_s = math.inf
-        """When the steps in progress are over; inf: there are none."""
         self.first: list[Sequence] = []
         self.done: list[Sequence] = []
         self.preemptions = self.finished = 0
@@ -67,9 +66,7 @@ class Engine:
         """Loaded from other memory instead of computed; and adapters brought to the GPU."""
         self._watermark = int(config.watermark_ratio * config.kv_blocks)
         self._prefilling: dict[Sequence, None] = {}
-        self._chunks: list[tuple[Sequence, int]] = []
-        self._begun_s = self._changed_s = 0.0
-        self._planned = 0
+        self._changed_s = 0.0
         self._retry = False
         """Whatever waits is to be tried again after the next step."""
         self._leaving: list[Sequence] = []
@@ -114,18 +111,6 @@ class Engine:
         """Its process starts anew, with nothing to do and with empty caches."""
         self.pool.clear()
 
-    def steps_done(self, now_s: float) -> int:
-        """Steps of those in progress that are over by now, of a stretch that only decodes."""
-        if self._chunks or self._planned <= 1 or now_s <= self._begun_s:
-            return 0
-        if now_s >= self.due_s:
-            return self._planned
-        return self.timer.steps_until(now_s - self._begun_s, self._planned) - 1
-
-    def step_age_s(self, now_s: float) -> float:
-        """Seconds since the steps in progress began; 0 without any."""
-        return now_s - self._begun_s if self._planned else 0.0
-
     @property
     def queued(self) -> int:
         """Requests that wait."""
@@ -136,17 +121,6 @@ class Engine:
         used = self.pool.blocks - self.pool.free
         done = self.steps_done(now_s)
         return used + self.batch.blocks_after(done - 1) if done > 1 else used
-
-    def _cut(self, now_s: float) -> bool:
-        """Let the stretch in progress end with the step that is in progress."""
-        if self._chunks or self._planned <= 1:
-            return False
-        steps = max(1, self.timer.steps_until(now_s - self._begun_s, self._planned))
-        if steps >= self._planned:
-            return False
-        self._planned = steps
-        self.due_s = self._begun_s + self.timer.took_s(steps)
-        return True
 
     def _count_waiting(self, now_s: float) -> None:
         self.waiting_s += len(self.waiting) * (now_s - self._changed_s)

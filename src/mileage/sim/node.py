@@ -10,6 +10,7 @@ from mileage.core.replica import ReplicaView
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.make_engine import make_engine
+from mileage.sim.shared_gpu import SharedGpu
 from mileage.sim.step_math import busy_of
 
 __all__ = ["Node", "ReplicaSpec", "ReplicaTotals"]
@@ -23,6 +24,12 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     table: StepTable
     models: tuple[str, ...] = ("model",)
     gpus: float = 1.0
+    shared_gpu: str | None = None
+    """Name of the GPU that it shares with the other replicas that have this name here; None: it has
+    its GPUs for itself. Of a shared one `gpus` is the replica's part, for the costs."""
+    shared_capacity_ratio: float = 1.0
+    """What all that compute on the shared GPU get together, over what one gets alone: 1 with time
+    slices, above with MPS."""
 
 
 class ReplicaTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +71,7 @@ class Node:
         "engine",
         "index",
         "name",
+        "shared",
         "start_ticket",
         "ticket",
     )
@@ -73,6 +81,7 @@ class Node:
         self.engine = make_engine(spec.engine, spec.table, random)
         self.ticket = self.start_ticket = -1
         """Of the event that is due for it, and of the end of its start; others are outdated."""
+        self.shared: SharedGpu | None = None
         most = spec.engine.step_tokens_max
         self._token_s = spec.table.step_s(0, 0, most) / most
         self._seen_s = self._busy_s = 0.0

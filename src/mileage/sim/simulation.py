@@ -31,6 +31,7 @@ from mileage.sim.node import Node, ReplicaSpec
 from mileage.sim.scaling import DRAINING, STARTING, UP, Scaler, Scaling, ScalingConfig, fleet_view
 from mileage.sim.sequence import Sequence as EngineSequence
 from mileage.sim.series import Series
+from mileage.sim.shared_gpu import share_gpus
 from mileage.sim.sim_config import SimConfig
 from mileage.sim.sim_result import SimResult
 from mileage.sim.treasury_desk import TreasuryDesk
@@ -89,6 +90,7 @@ class Simulation:
         self._nodes = [
             Node(spec, index, split_random(random)) for index, spec in enumerate(replicas)
         ]
+        share_gpus(self._specs, self._nodes)
         self._by_name = {node.name: node for node in self._nodes}
         self._model = replicas[0].models[0]
         self._queue: EventQueue[_Payload] = EventQueue()
@@ -206,6 +208,9 @@ class Simulation:
             if call is not None:
                 self._complete(call, node)
         engine.begin(now_s)
+        for other in () if node.shared is None else node.shared.look(now_s):
+            if other is not node:
+                other.ticket = self._queue.push(other.engine.due_s, _STEP, other)
         if engine.due_s < math.inf:
             node.ticket = self._queue.push(engine.due_s, _STEP, node)
         elif self._state(node) == DRAINING:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from mileage.core.errors import ConfigError
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.engine_features import AdaptersConfig, DisaggregationConfig
 from mileage.sim.sequence import GONE, Sequence
+from mileage.sim.step_timer import gap_figures
 from tests.support.engine_host import linear_table
 from tests.support.group_host import run_any
 
@@ -98,6 +101,31 @@ def test_what_gives_way_is_computed_anew_where_it_decodes() -> None:
     assert decode.prefill_tokens > 0
     assert sorted(each.id for each in first) == sorted(each.id for each in done) == [0, 1, 2]
     assert sum(each.output_tokens for each in engine.members) == 180
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_gaps_of_each_answer_add_up_wherever_it_waited(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums: list[tuple[float, float]] = []
+
+    def spy(
+        gaps: NDArray[np.float64], past: list[NDArray[np.float64]] | None, whole_s: float
+    ) -> tuple[float, float]:
+        sums.append((float(np.concatenate((*(past or ()), gaps)).sum()), whole_s))
+        return gap_figures(gaps, past, whole_s)
+
+    monkeypatch.setattr("mileage.sim.engine.gap_figures", spy)
+    random = Random(seed)
+    config = _config(decode=2, kv_blocks=10, running_max=6)
+    arrivals = [
+        (i * 0.05, Sequence(i, random.randint(1, 60), random.randint(2, 70))) for i in range(40)
+    ]
+    engine, _, _ = run_any(config, _TABLE, arrivals)
+    assert sum(member.preemptions for member in engine.members) > 0
+    assert len(sums) == 40
+    for gaps_s, whole_s in sums:
+        assert gaps_s == pytest.approx(whole_s)
 
 
 @settings(max_examples=80, deadline=None)

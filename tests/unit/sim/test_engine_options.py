@@ -1,0 +1,76 @@
+"""Keys of an engine out of files and options."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from mileage.core.errors import ConfigError
+from mileage.policy.eviction.choose import EvictionConfig
+from mileage.sim.engine_config import EngineConfig
+from mileage.sim.engine_features import AdaptersConfig, KvTierConfig, SpeculationConfig
+from mileage.sim.engine_options import with_options, with_section
+
+_BASE = EngineConfig(kv_blocks=100, running_max=16, step_tokens_max=256)
+
+
+def test_a_section_reaches_every_feature() -> None:
+    section = tomllib.loads(
+        """
+        watermark_ratio = 0.01
+        eviction.policy = "lru_k_heat"
+        adapters = { slots = 2, load_s = 0.5 }
+        [[kv_tiers]]
+        blocks = 500
+        block_load_s = 0.001
+        """
+    )
+    assert with_section(_BASE, section) == EngineConfig(
+        kv_blocks=100,
+        running_max=16,
+        step_tokens_max=256,
+        watermark_ratio=0.01,
+        eviction=EvictionConfig(policy="lru_k_heat"),
+        adapters=AdaptersConfig(slots=2, load_s=0.5),
+        kv_tiers=(KvTierConfig(blocks=500, block_load_s=0.001),),
+    )
+
+
+def test_options_set_keys_of_parts_one_by_one() -> None:
+    config = with_options(
+        _BASE,
+        [
+            "speculation.draft_tokens=3",
+            "speculation.acceptance=expected",
+            "speculation.draft_tokens = 2",
+            'kv_tiers=[{"blocks": 7, "block_load_s": 0.5}]',
+        ],
+    )
+    assert config.speculation == SpeculationConfig(draft_tokens=2, acceptance="expected")
+    assert config.kv_tiers[0].blocks == 7
+    assert with_options(config, ["speculation.draft_tokens=5"]).speculation == SpeculationConfig(
+        draft_tokens=5, acceptance="expected"
+    )
+    assert with_options(config, ["speculation=null"]).speculation is None
+
+
+def test_nothing_changes_nothing() -> None:
+    assert with_options(_BASE, []) == _BASE
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        pytest.param("adaptors.slots=2", r"engine\.adaptors.*adapters", id="unknown, and near"),
+        pytest.param("adapters.slot=2", r"engine\.adapters.*slot", id="unknown within"),
+        pytest.param("adapters.slots=two", r"engine\.adapters\.slots.*two", id="not a number"),
+        pytest.param("adapters.slots=0", r"engine\.adapters\.slots.*at least 1", id="too small"),
+        pytest.param("dp_ranks=99", r"engine\.running_max.*99 dp_ranks", id="cannot be"),
+        pytest.param("dp_ranks", "KEY=VALUE", id="no value"),
+        pytest.param("kv_layout=x", r"engine\.kv_layout", id="not one of them"),
+    ],
+)
+def test_a_key_that_cannot_be_is_named(option: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        with_options(_BASE, [option])

@@ -8,7 +8,7 @@ from mileage.control.forecast import WaitForecast
 from mileage.control.pool import Pool
 from mileage.control.replicas import Route
 from mileage.policy.load import work_of as _python_work_of
-from mileage.sim.fast import engine, forecasts, loads, throttles
+from mileage.sim.fast import engine, forecasts, loads, planning, throttles
 from mileage.sim.fast.jit import compiled, inlined, jit
 from mileage.sim.fast.layout import NONE, Floats, Ints, Record, Records
 from mileage.sim.outcome import FAILED, OK, REJECTED
@@ -23,7 +23,7 @@ _waited = compiled(WaitForecast.waited)
 # Compiled code knows functions by their global names.
 engine_add, engine_begin, engine_finish, engine_fits = (
     engine.add,
-    engine.begin,
+    planning.begin,
     engine.finish,
     engine.fits,
 )

@@ -90,9 +90,10 @@ class Bench:
             static = statics[cell.name].result()
             self._output.say(f"{cell.name}: best static {static.arm}: {static.rate_rps:.3g}/s")
             later.append((cell, static, self._start(cell, static)))
-        found = [_found(cell, static, started) for cell, static, started in later]
-        for each in found:
-            self._show(each)
+        found = []
+        for cell, static, started in later:
+            found.append(_found(cell, static, started))
+            self._show(found[-1])
         return found
 
     def _start(self, cell: Cell, static: Capacity) -> dict[str, Future[Capacity] | Future[Point]]:

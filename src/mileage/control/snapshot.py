@@ -238,9 +238,10 @@ def _build(machine: _Machine, _: object) -> None:
         made.setstate(state)
         return
     if type(made) is Flight:
-        for name, value in zip(*state, strict=True):
-            if name not in _flight_names:
-                raise ValueError(f"a Flight has no {name}")
+        names, values = state
+        if names != _flight_names:
+            raise ValueError("a Flight has other fields")
+        for name, value in zip(names, values, strict=True):
             setattr(made, name, value)
         return
     in_dict, in_slots = state if type(state) is tuple else (state, None)

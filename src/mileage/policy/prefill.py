@@ -20,8 +20,7 @@ class PrefillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """fcfs: as they come; deadline: earliest deadline first; shortest: short ones first, with
     age."""
     budget: BudgetPolicyName = "model"
-    """fixed: as many as fit into a step; model: as few as deadlines allow, within the ITL
-    target."""
+    """fixed: as many as fit into a step; model: as many as leave it within the ITL target."""
     slo: Slo = Slo()
     """The targets that they go by."""
     shortest: ShortestConfig = ShortestConfig()

@@ -7,6 +7,7 @@ import os
 import pickle
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,8 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mileage.control import snapshot
 from mileage.control.config import ControlConfig, GovernorConfig
 from mileage.control.controller import Controller
+from mileage.control.flight import Flight
 from mileage.control.snapshot import dump_state, restore_state
 from mileage.core.errors import TraceError
 from mileage.core.events import Arrived, Finished, FirstToken, ReplicaUp
@@ -230,6 +233,19 @@ def test_a_damaged_state_is_refused_or_an_object(data: st.DataObject) -> None:
         damaged[place] = data.draw(st.integers(0, 255))
     with contextlib.suppress(TraceError):
         restore_state(bytes(damaged), "a.mjl")
+
+
+def test_a_flight_of_a_version_with_fewer_fields_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not completed with fields that are nothing at all: it would go wrong later, and elsewhere."""
+    names = Flight.__struct_fields__[:-1]
+    with monkeypatch.context() as older:
+        older.setattr(snapshot, "_flight_names", names)
+        older.setattr(snapshot, "_flight_values", attrgetter(*names))
+        state = dump_state(busy(in_flight=1))
+    with pytest.raises(TraceError, match="a Flight has other fields"):
+        restore_state(state, "older")
 
 
 def test_a_request_is_stored_with_all_that_it_has() -> None:

@@ -44,9 +44,9 @@ class PrefillTime:
     def learn(
         self, decoding: int, kv_tokens: float, tokens: int, pairs: float, took_s: float
     ) -> None:
-        """A step with this load took so long. After the first ones only some are taken in: a
-        sample costs more than it is worth."""
-        if not tokens:
+        """A step with this load took so long; what took no time by the clock is left out. After
+        the first ones only some are taken in: a sample costs more than it is worth."""
+        if not tokens or not took_s > 0.0:
             return
         self._fastest = max(self._fastest * (1.0 - _FASTEST_FADE), tokens / took_s)
         self._due -= 1

@@ -9,6 +9,7 @@ import pytest
 
 from mileage.core.errors import ConfigError
 from mileage.policy.budget.choose import make_budget
+from mileage.policy.budget.fixed import FixedBudget
 from mileage.policy.budget.model import ModelBudget, ModelBudgetConfig
 from mileage.policy.budget.policy import Pending, StepLoad
 from mileage.policy.budget.prefill_time import PrefillTime
@@ -124,3 +125,9 @@ def test_the_time_alone_counts_how_far_a_prompt_looks_back(tokens: int, before: 
 def test_bad_configuration_of_a_budget_is_refused(key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"budget\.model\.{key}"):
         ModelBudgetConfig(**{key: value})  # type: ignore[arg-type]
+
+
+def test_a_step_that_took_no_time_by_the_clock_teaches_nothing() -> None:
+    for budget in (FixedBudget(), ModelBudget(ModelBudgetConfig(), 0.1)):
+        budget.learn(1, 100.0, 50, 1000.0, 0.0)
+        assert budget.alone_s(1000, 0) == 0.0

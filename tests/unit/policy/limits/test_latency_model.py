@@ -6,6 +6,8 @@ import math
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mileage.policy.limits.latency import LatencyModel
 from mileage.policy.limits.limit import RequestSample
@@ -62,6 +64,45 @@ def test_stalls_of_requests_that_began_before_do_not_count(model: LatencyModel) 
 def test_most_within_a_cap_equals_brute_force(model: LatencyModel, cap_s: float) -> None:
     best = max(n for n in range(1, 257) if step_s(n, 0.5 * n) + STALL_S <= cap_s)
     assert model.most_within(cap_s, STALL_S, 256) == pytest.approx(best, abs=1)
+
+
+class Known:
+    """A fit that is given."""
+
+    def __init__(self, planes: list[tuple[float, float, float, float]]) -> None:
+        self.planes, self.samples = planes, 1
+
+
+@given(
+    planes=st.lists(
+        st.tuples(*(st.sampled_from((0.0, x, 3 * x)) for x in (0.02, 1e-3, 1e-6, 5e-5))),
+        min_size=1,
+        max_size=2,
+    ),
+    ratio=st.sampled_from((0.0, 0.5, 20.0)),
+    cap_s=st.floats(0.0, 0.3),
+    ceiling=st.integers(1, 300),
+)
+def test_the_closed_forms_are_exact_whatever_the_planes(
+    planes: list[tuple[float, float, float, float]], ratio: float, cap_s: float, ceiling: int
+) -> None:
+    """Brute force over the requests; over the tokens, that a hair more would be too many."""
+    model = LatencyModel()
+    model.fit = Known(planes)  # type: ignore[assignment]
+    model.prefill_tokens_ratio = ratio
+    fitting = [n for n in range(1, ceiling + 1) if model.step_s(n) + 0.01 <= cap_s]
+    assert model.most_within(cap_s, 0.01, ceiling) == max(fitting, default=0)
+    tokens = model.prefill_within(cap_s, ceiling)
+    if 0.0 < tokens < math.inf:
+        assert model.step_s(ceiling, tokens * 0.999) <= cap_s < model.step_s(ceiling, tokens * 1.01)
+    elif tokens:
+        assert model.step_s(ceiling, 1e6) <= cap_s
+    rate = 1000.0 * cap_s
+    needed = model.prefill_for(rate, ceiling)
+    if 0.0 < needed < math.inf:
+        for part, enough in ((0.99, False), (1.001, True)):
+            lasts_s = model.step_s(ceiling, 0.0) + model.step_s(ceiling, part * needed)
+            assert (part * needed >= rate * lasts_s) is enough
 
 
 def test_most_within_a_cap_at_its_ends(model: LatencyModel) -> None:

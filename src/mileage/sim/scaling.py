@@ -105,7 +105,7 @@ class Scaling:
 
     __slots__ = ("_on_s", "_since_s", "config", "states")
 
-    def __init__(self, config: ScalingConfig, replicas: int, now_s: float) -> None:
+    def __init__(self, config: ScalingConfig, replicas: int) -> None:
         self.config = config
         wanted = replicas
         for at_s, count in config.schedule:
@@ -113,8 +113,12 @@ class Scaling:
                 wanted = count
         self._check(replicas)
         self.states = [UP if index < wanted else OFF for index in range(replicas)]
-        self._since_s = [now_s] * replicas
+        self._since_s = [0.0] * replicas
         self._on_s = [0.0] * replicas
+
+    def begin(self, now_s: float) -> None:
+        """Those that are there have been asked for now."""
+        self._since_s = [now_s] * len(self.states)
 
     def _check(self, replicas: int) -> None:
         for _, count in self.config.schedule:

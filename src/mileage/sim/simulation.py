@@ -28,7 +28,7 @@ from mileage.sim.arrivals import checked, request_of, units_of
 from mileage.sim.clients import Client, Clients
 from mileage.sim.event_queue import EventQueue
 from mileage.sim.node import Node, ReplicaSpec
-from mileage.sim.scaling import DRAINING, STARTING, UP, Scaler, Scaling, ScalingConfig, fleet_view
+from mileage.sim.scaling import DRAINING, STARTING, UP, Scaler, Scaling, fleet_view
 from mileage.sim.sequence import Sequence as EngineSequence
 from mileage.sim.series import Series
 from mileage.sim.shared_gpu import share_gpus
@@ -104,7 +104,9 @@ class Simulation:
         if scaler is not None and config.scaling is None:
             raise ConfigError("sim.scaling", None, "settings for the scaling function")
         self._scaler = scaler
-        self._scaling: Scaling | None = None
+        self._scaling = None
+        if config.scaling is not None:
+            self._scaling = Scaling(config.scaling, len(replicas))
 
     def run(
         self, requests: Iterable[TraceRequest], *, progress: Progress | None = None
@@ -120,8 +122,8 @@ class Simulation:
         start_s = 0.0 if following is None else following.arrived_s
         self._now_s = self._clients.last_s = start_s
         series = Series(start_s=start_s, width_s=self._config.scrape_interval_s)
-        if self._config.scaling is not None:
-            self._open_scaling(self._config.scaling, start_s)
+        if self._scaling is not None:
+            self._open_scaling(self._scaling, start_s)
         for node, spec in zip(self._nodes, self._specs, strict=True):
             if self._state(node) == UP:
                 self._tell(ReplicaUp(spec.name, spec.models))
@@ -285,9 +287,9 @@ class Simulation:
     def _state(self, node: Node) -> int:
         return UP if self._scaling is None else self._scaling.states[node.index]
 
-    def _open_scaling(self, config: ScalingConfig, start_s: float) -> None:
-        self._scaling = Scaling(config, len(self._nodes), start_s)
-        for at_s, wanted in config.schedule:
+    def _open_scaling(self, scaling: Scaling, start_s: float) -> None:
+        scaling.begin(start_s)
+        for at_s, wanted in scaling.config.schedule:
             if at_s > 0.0:
                 self._queue.push(start_s + at_s, _SCALE, wanted)
         if self._scaler is not None:

@@ -122,7 +122,7 @@ def test_the_cost_is_that_of_the_time_that_replicas_were_there() -> None:
 
 
 def test_those_that_drain_come_back_before_others_start_and_starts_are_given_up_first() -> None:
-    scaling = Scaling(ScalingConfig(schedule=((0.0, 2),)), 4, 0.0)
+    scaling = Scaling(ScalingConfig(schedule=((0.0, 2),)), 4)
     assert scaling.states == [UP, UP, OFF, OFF]
     assert scaling.want(1, 1.0) == [1]
     assert scaling.want(3, 2.0) == [1, 2]

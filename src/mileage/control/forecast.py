@@ -128,12 +128,11 @@ def learned(
     # Forget only while the covariance is small: without news it would grow for ever.
     trace = p[0][0] + p[1][1] + p[2][2] + p[3][3]
     keep = _FORGET if trace < _COVARIANCE_MAX else 1.0
-    rows = (
-        _row(p[0], g0, q, keep),
-        _row(p[1], g1, q, keep),
-        _row(p[2], g2, q, keep),
-        _row(p[3], g3, q, keep),
-    )
+    a, b = _row(p[0], g0, q, keep), _row(p[1], g1, q, keep)
+    c, d = _row(p[2], g2, q, keep), _row(p[3], g3, q, keep)
+    # One half is mirrored: a difference between the two, of rounding alone, would never be learned
+    # away, and with all that is forgotten it would grow until nothing that is expected makes sense.
+    rows = (a, (a[1], b[1], b[2], b[3]), (a[2], b[2], c[2], c[3]), (a[3], b[3], c[3], d[3]))
     return theta, rows, error
 
 

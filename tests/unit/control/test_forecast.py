@@ -35,6 +35,27 @@ def test_equal_requests_for_ever_do_not_blow_it_up() -> None:
     assert 0.0 <= service.predict(400, 0, 3) < 2.0
 
 
+@pytest.mark.parametrize(
+    "ahead_ratio",
+    [
+        pytest.param(0.3, id="a replica with something to do"),
+        pytest.param(0.02, id="one that is nearly always free, so that some is seen rarely"),
+        pytest.param(0.0, id="one where prompts never meet"),
+    ],
+)
+def test_what_was_learned_stays_true_however_long_it_serves(ahead_ratio: float) -> None:
+    service, random = ServiceForecast(), Random(2)
+    for i in range(30_000):
+        prompt = min(8000.0, random.lognormvariate(6.5, 1.0))
+        others = random.randint(5, 15)
+        ahead = random.uniform(100, 2000) if random.random() < ahead_ratio else 0.0
+        took_s = 0.015 + 2.4e-5 * (prompt + ahead) + 2e-4 * others
+        if service.known:
+            expected_s = service.predict(prompt, 0.0, others) * (1.0 + service.residual_ratio)
+            assert expected_s < 2.0 * took_s + 0.05, i
+        service.learn(prompt, ahead, others, took_s * random.uniform(0.8, 1.2), i * 0.2)
+
+
 @pytest.mark.parametrize("took_s", [-1.0, float("nan"), float("inf"), 1e9])
 def test_times_that_cannot_be_are_left_out(took_s: float) -> None:
     service = ServiceForecast()

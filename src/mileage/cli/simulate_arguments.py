@@ -98,7 +98,9 @@ class RunArguments:
     ] = 0.9
     noise: Annotated[
         float,
-        typer.Option(help="Standard deviation of a step's time over its mean."),
+        typer.Option(
+            help="Standard deviation of a step's time over its mean. [of a fitted engine: as seen]"
+        ),
     ] = 0.0
     policy: Annotated[
         str | None,

@@ -19,7 +19,7 @@ from mileage.cli.simulate_format import count, percent, seconds
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.trace_records import journal_handlings, ledger_timelines
 from mileage.control.config import ControlConfig
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, TraceError
 from mileage.core.events import Observed
 from mileage.core.timeline import RequestTimeline
 from mileage.costmodel.fitted_engine import FittedEngine
@@ -33,6 +33,7 @@ __all__ = ["fit"]
 
 _LAST: Final = 20_000
 _NOT_ENOUGH: Final = 3
+_WIDTH_WITHOUT_TERMINAL: Final = 160
 
 
 def fit(
@@ -72,33 +73,28 @@ def fit(
 ) -> None:
     """Learn how an engine behaves from what a gateway recorded while it served.
 
-    Writes its step times, limits and habits into a file that mileage simulate --engine takes. The
-    ledger has the time of every token, and with it every step; a journal only the mean step of each
-    answer. Works beside a running gateway. Exits with 3 where there is too little to learn from.
+    Writes its step times, limits and habits into a file that mileage simulate takes as its engine.
+    The ledger has the time of every token, and with it every step; a journal only the mean step of
+    each answer. Works beside a running gateway. Exits with 3 where there is too little to learn
+    from.
 
     Example: mileage simulate fit --ledger ~/.local/state/mileage/ledger --out fitted.json
     """
-    console = Console(stderr=True, highlight=False)
-    told = KnownLimits()
-    with Steps(console) as steps:
-        if journal is not None:
-            told = _limits(journal, replica)
+    models: Counter[str] = Counter()
+    with Steps(Console(stderr=True, highlight=False)) as steps:
         if journal is not None and ledger is None:
-            source, models = str(journal), Counter[str]()
-            served = list(deque(served_of_events(journal_handlings(journal, steps)), last))
+            source, recorded = journal, served_of_events(journal_handlings(journal, steps))
         else:
-            directory = _ledger(config, ledger)
-            source, models = str(directory), Counter[str]()
-            timelines = _counted(ledger_timelines(directory), models)
-            served = list(deque(served_of_timelines(timelines), last))
-    chosen = _chosen(served, replica, source)
+            source = _ledger(config, ledger)
+            recorded = served_of_timelines(_counted(ledger_timelines(source), models))
+        served = _of_one(list(deque(recorded, last)), replica, source)
+    told = KnownLimits() if journal is None else _limits(journal, served[0].replica)
     limits = KnownLimits(
         engine_max_seqs or told.running_max, engine_tokens, kv_tokens or told.kv_tokens_max
     )
     model = max(models, key=models.__getitem__, default="model")
-    name = chosen[0].replica
     try:
-        fitted = learn_engine(chosen, limits=limits, model=model, engine=name)
+        fitted = learn_engine(served, limits=limits, model=model, engine=served[0].replica)
     except ConfigError as error:
         if error.key not in ("samples", "records"):
             raise
@@ -128,36 +124,34 @@ def _counted(
         yield line
 
 
-def _limits(journal: Path, replica: str | None) -> KnownLimits:
-    """What the journal's configuration and views say of the engine; the most of several."""
+def _limits(journal: Path, replica: str) -> KnownLimits:
+    """What the latest configuration and views of each worker say of the engine; the most of it."""
     running: list[int] = []
     kv_tokens: list[int] = []
     for files in find_journals([journal]):
-        for file in files[-1:]:
-            with JournalReader(file.path) as reader:
-                header = reader.header()
-                if header is None:
-                    continue
+        with JournalReader(files[-1].path) as reader:
+            header = reader.header()
+            if header is None:
+                continue
+            try:
                 config = msgspec.json.decode(header.config, type=ControlConfig)
-                running += [
-                    most
-                    for name, most in config.replica_running_max.items()
-                    if replica in (None, name)
-                ]
-                for record in reader.records(lambda _done: None):
-                    if not isinstance(record.event, Observed):
-                        continue
-                    view = record.event.view
-                    if replica in (None, view.replica):
-                        running += [view.running_max] if view.running_max else []
-                        kv_tokens += [view.kv_tokens_max] if view.kv_tokens_max else []
+            except msgspec.MsgspecError as error:
+                message = f"the configuration is not of this version: {error}"
+                raise TraceError(str(files[-1].path), 0, message) from None
+            running.append(config.replica_running_max.get(replica, 0))
+            for record in reader.records(lambda _done: None):
+                event = record.event
+                if isinstance(event, Observed) and event.view.replica == replica:
+                    running.append(event.view.running_max or 0)
+                    kv_tokens.append(event.view.kv_tokens_max or 0)
     return KnownLimits(
-        running_max=max(running, default=None), kv_tokens_max=max(kv_tokens, default=None)
+        running_max=max(running, default=0) or None,
+        kv_tokens_max=max(kv_tokens, default=0) or None,
     )
 
 
-def _chosen(
-    served: Sequence[ServedRequest], replica: str | None, source: str
+def _of_one(
+    served: Sequence[ServedRequest], replica: str | None, source: Path
 ) -> list[ServedRequest]:
     """The answers of one engine."""
     counts = Counter(each.replica for each in served)
@@ -202,12 +196,17 @@ def _show(path: Path, fitted: FittedEngine) -> None:
     of_step = "" if fitted.step_tokens_told else " (by its steps; tell it with --engine-tokens)"
     kv = "not known (--kv-tokens)" if fitted.kv_tokens_max is None else count(fitted.kv_tokens_max)
     rows = [
-        ("engine", f"{safe_text(steps.engine)}, {safe_text(fitted.model)}"),
+        ("engine", f"{steps.engine}, {fitted.model}"),
         ("learned from", f"{seen.requests:,} answers over {seconds(seen.duration_s)}"),
         ("", f"{steps.samples:,} {_KINDS[fitted.kind]}, median error {percent(steps.error_ratio)}"),
         *(
             ("a step takes" if not n else "or, where longer,", _plane(p))
             for n, p in enumerate(steps.planes)
+        ),
+        *(
+            [("with prompts", f"{seconds(steps.prompt_offset_s)} more")]
+            if steps.prompt_offset_s
+            else []
         ),
         ("requests at once", f"{fitted.running_max:,}{told}"),
         ("tokens of a step", f"{fitted.step_tokens_max:,}{of_step}"),
@@ -221,9 +220,12 @@ def _show(path: Path, fitted: FittedEngine) -> None:
         ),
         ("wrote", str(path)),
     ]
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False, soft_wrap=True).print(table)
+    for name, text in rows:
+        table.add_row(name, safe_text(text))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_WITHOUT_TERMINAL, highlight=False)
+    console.print(table)
 
 
 _KINDS: Final = {"steps": "single steps", "answers": "answers' mean steps"}

@@ -107,7 +107,7 @@ def _show_beyond(console: Console, runs: Sequence[ArmRun]) -> None:
     for run in runs:
         for line in beyond_seen(run.arm.fleet, run.result):
             text = f"{run.arm.name}: beyond what it was learned from: {line}"
-            console.print(Text(safe_text(text), style="yellow"))
+            console.print(Text.assemble((safe_text(text).plain, "yellow")))
 
 
 def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mileage.costmodel.plane import DIMENSIONS, Features
 
-__all__ = ["fit_planes", "relative_errors"]
+__all__ = ["fit_line", "fit_planes", "relative_errors"]
 
 Floats = NDArray[np.float64]
 
@@ -44,6 +44,12 @@ def fit_planes(loads: Floats, seconds: Floats) -> tuple[Features, ...]:
         if loss < least and loss < _GAIN_MIN_RATIO * alone:
             best, least = planes, loss
     return tuple((float(p[0]), float(p[1]), float(p[2]), float(p[3])) for p in best)
+
+
+def fit_line(counts: Floats, seconds: Floats) -> tuple[float, float]:
+    """Seconds at 0 and per count, neither below 0, in the same way; `seconds` above 0."""
+    line = _plane(np.stack([np.ones_like(counts), counts], axis=1), seconds)
+    return float(line[0]), float(line[1])
 
 
 def relative_errors(planes: Sequence[Features], loads: Floats, seconds: Floats) -> Floats:
@@ -85,14 +91,15 @@ def _plane(loads: Floats, seconds: Floats) -> Floats:
     Errors are relative to the larger of measured and predicted, so that a step that seems to have
     taken no time, as the one before was told of late, counts no more than any other.
     """
-    plane, weights = np.zeros(DIMENSIONS), np.ones(len(seconds))
+    axes = loads.shape[1]
+    plane, weights = np.zeros(axes), np.ones(len(seconds))
     scale = np.maximum(seconds, np.median(seconds))
     for _ in range(_PASSES):
         rows, targets = loads / scale[:, None], seconds / scale
         # Columns of one size: seconds per token and per request differ by 1e5.
         size = np.sqrt((rows**2).mean(axis=0))
-        used = [axis for axis in range(DIMENSIONS) if size[axis] > 0.0]
-        plane = np.zeros(DIMENSIONS)
+        used = [axis for axis in range(axes) if size[axis] > 0.0]
+        plane = np.zeros(axes)
         plane[used] = _least_squares(rows[:, used] / size[used], targets, weights) / size[used]
         predicted = loads @ plane
         scale = np.maximum(predicted, seconds)

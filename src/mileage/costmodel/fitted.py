@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError
-from mileage.costmodel.batch_fit import fit_planes, relative_errors
+from mileage.costmodel.batch_fit import fit_line, fit_planes
 from mileage.costmodel.plane import Features
 from mileage.costmodel.step_table import StepLine, StepTable
 
@@ -134,14 +134,20 @@ def fit_steps(samples: Iterable[StepSample], engine: str = "") -> FittedSteps:
         raise ConfigError("samples", len(kept), f"at least {_SAMPLES_MIN} possible ones")
     loads = np.array([(1.0, *sample[:3]) for sample in kept])
     seconds = np.array([sample.step_s for sample in kept])
-    planes = fit_planes(loads, seconds)
+    planes, prompt_s = _with_prompts(fit_planes(loads, seconds), loads, seconds)
+    offsets = _decode_offsets_s(loads, seconds, planes)
+    beyond = np.where(loads[:, 3] > 0.0, prompt_s, 0.0)
+    if offsets:
+        plain = loads[:, 3] == 0.0
+        beyond[plain] = np.array(offsets)[np.rint(loads[plain, 1]).astype(int)]
+    predicted = (loads @ np.array(planes).T).max(axis=1) + beyond
     return FittedSteps(
         planes=planes,
         samples=len(kept),
-        error_ratio=float(np.median(np.abs(relative_errors(planes, loads, seconds)))),
+        error_ratio=float(np.median(np.abs(predicted / seconds - 1.0))),
         engine=engine,
-        decode_offsets_s=_decode_offsets_s(loads, seconds, planes),
-        prompt_offset_s=_prompt_offset_s(loads, seconds, planes),
+        decode_offsets_s=offsets,
+        prompt_offset_s=prompt_s,
     )
 
 
@@ -165,12 +171,23 @@ def _decode_offsets_s(
     return tuple(found)
 
 
-def _prompt_offset_s(loads: Floats, seconds: Floats, planes: Sequence[Features]) -> float:
+def _with_prompts(
+    planes: tuple[Features, ...], loads: Floats, seconds: Floats
+) -> tuple[tuple[Features, ...], float]:
+    """What prompts take, from the steps that have some alone: per token, and per step.
+
+    Where a step is the larger of two planes, what is compute there is not told apart.
+    """
     mixed = loads[:, 3] > 0.0
-    if mixed.all() or mixed.sum() < _OFFSET_SAMPLES_MIN:
-        return 0.0
-    residuals = seconds[mixed] - (loads[mixed] @ np.array(planes).T).max(axis=1)
-    return max(0.0, float(np.median(residuals)))
+    if len(planes) > 1 or mixed.all() or mixed.sum() < _OFFSET_SAMPLES_MIN:
+        return planes, 0.0
+    start_s, request_s, kv_s, _ = planes[0]
+    rest = seconds[mixed] - loads[mixed][:, :3] @ np.array((start_s, request_s, kv_s))
+    above = rest > 0.0
+    if above.sum() < _OFFSET_SAMPLES_MIN:
+        return planes, 0.0
+    step_s, token_s = fit_line(loads[mixed][above, 3], rest[above])
+    return ((start_s, request_s, kv_s, token_s),), step_s
 
 
 def _possible(sample: StepSample) -> bool:

@@ -14,13 +14,22 @@ from mileage.costmodel.batch_fit import relative_errors
 from mileage.costmodel.fitted import FittedSteps, StepSample, fit_steps
 from mileage.costmodel.fitted_engine import NOISE_MAX_RATIO, FittedEngine, SampleKind, SeenLoad
 from mileage.costmodel.served import ServedRequest
-from mileage.costmodel.step_samples import interval_samples, observed_steps, step_samples
+from mileage.costmodel.step_samples import (
+    Step,
+    interval_samples,
+    observed_steps,
+    step_samples,
+)
 from mileage.costmodel.step_table import StepTable
 
 __all__ = ["KnownLimits", "learn_engine"]
 
 _STEPS_MIN: Final = 200
+_STEPS_MAX: Final = 50_000
+_SEARCHED_MAX: Final = 10_000
+"""The latest steps that are learned from, and those that are gone through for each budget."""
 _ALONE_MIN: Final = 5
+_REST_S: Final = 0.05
 _BUDGETS: Final = tuple(2**power for power in range(6, 15))
 _BUDGET_USUAL: Final = 2048
 """vLLM's and llama.cpp's, where nothing tells it."""
@@ -54,19 +63,20 @@ def learn_engine(
     """
     limits = limits or KnownLimits()
     served = sorted(served, key=lambda each: each.dispatched_s)
-    observed = observed_steps(served)
+    observed = observed_steps(served)[-_STEPS_MAX:]
     kind: SampleKind = "steps" if len(observed) >= _STEPS_MIN else "answers"
+    budget = limits.step_tokens_max
     if kind == "steps":
-        budgets = (limits.step_tokens_max,) if limits.step_tokens_max else _BUDGETS
-        tried = [(step_samples(served, observed, budget), budget) for budget in budgets]
-        samples, steps, budget = _best([(s, fit_steps(s, engine), b) for s, b in tried])
+        budget = budget or _step_tokens(served, observed[-_SEARCHED_MAX:])
+        samples = step_samples(served, observed, budget)
     else:
+        budget = budget or _BUDGET_USUAL
         samples = interval_samples(served)
-        steps, budget = fit_steps(samples, engine), limits.step_tokens_max or _BUDGET_USUAL
+    steps = fit_steps(samples, engine)
     seen = _seen(served, samples)
     running_max = limits.running_max or seen.running_max
     if not limits.step_tokens_max:
-        budget = max(budget, running_max)
+        budget = max(budget, running_max)  # each of them decodes in every step
     return FittedEngine(
         steps=steps,
         kind=kind,
@@ -83,20 +93,18 @@ def learn_engine(
     )
 
 
-_Tried = tuple[list[StepSample], FittedSteps, int]
-
-
-def _best(tried: Sequence[_Tried]) -> _Tried:
+def _step_tokens(served: Sequence[ServedRequest], observed: Sequence[Step]) -> int:
     """The tokens of a step that explain the steps with prompts best.
 
     Budgets that no step has reached are as good as each other: then it is what engines usually
     have, or else the least of them.
     """
-    if len(tried) == 1:
-        return tried[0]
-    errors = [float(np.abs(_errors(samples, steps)).mean()) for samples, steps, _ in tried]
-    good = [t for t, e in zip(tried, errors, strict=True) if e <= _AS_GOOD * min(errors)]
-    return next((each for each in good if each[2] == _BUDGET_USUAL), good[0])
+    errors = []
+    for budget in _BUDGETS:
+        samples = step_samples(served, observed, budget)
+        errors.append(float(np.abs(_errors(samples, fit_steps(samples))).mean()))
+    good = [b for b, e in zip(_BUDGETS, errors, strict=True) if e <= _AS_GOOD * min(errors)]
+    return _BUDGET_USUAL if _BUDGET_USUAL in good else good[0]
 
 
 def _errors(
@@ -112,28 +120,35 @@ def _noise(samples: Sequence[StepSample], steps: FittedSteps) -> float:
     if not plain:
         return 0.0
     table = steps.step_table(math.ceil(max(sample.running for sample in plain)), 1)
-    errors = np.array(
-        [s.step_s / table.step_s(round(s.running), round(s.kv_tokens)) - 1.0 for s in plain]
-    )
+    pairs = [(s.step_s, table.step_s(round(s.running), round(s.kv_tokens))) for s in plain]
+    errors = np.array([taken / told - 1.0 for taken, told in pairs if told > 0.0] or [0.0])
     spread = float(np.median(np.abs(errors - np.median(errors))))
     return min(NOISE_MAX_RATIO, _OF_NORMAL * spread)
 
 
 def _first_token_s(served: Sequence[ServedRequest], table: StepTable, budget: int) -> float:
-    """What first tokens took beyond their steps, where no other request was there; 0: unknown."""
+    """What first tokens took beyond their steps, where no other request was there; 0: unknown.
+
+    Best of those that came to an engine which had nothing to do for a while, as most such requests
+    do: one that follows another at once finds caches warm.
+    """
     starts = [each.dispatched_s for each in served]
     ends = sorted(each.last_s for each in served)
-    found = []
+    alone: list[float] = []
+    rested: list[float] = []
     for each in served:
         if each.first_s is None:
             continue
-        begun = bisect_left(starts, each.first_s)
-        if begun - bisect_right(ends, each.dispatched_s) != 1:
+        gone = bisect_right(ends, each.dispatched_s)
+        if bisect_left(starts, each.first_s) - gone != 1:
             continue
         whole, rest = divmod(each.computed_tokens, budget)
         predicted_s = whole * table.step_s(0, 0, budget)
         predicted_s += table.step_s(0, 0, rest) if rest else 0.0
-        found.append(each.first_s - each.dispatched_s - predicted_s)
+        alone.append(each.first_s - each.dispatched_s - predicted_s)
+        if gone and each.dispatched_s - ends[gone - 1] >= _REST_S:
+            rested.append(alone[-1])
+    found = rested if len(rested) >= _ALONE_MIN else alone
     if len(found) < _ALONE_MIN:
         return 0.0
     return max(0.0, float(np.median(found)))

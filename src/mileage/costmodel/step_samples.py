@@ -95,11 +95,18 @@ def step_samples(
 
     The last part of a prompt is in the step that its first token ends. Where `step_tokens_max` is
     less than what is left of it then, earlier ones are in the steps before, as full as they may be,
-    in the order in which first tokens came: engines fill steps first come, first served.
+    in the order in which first tokens came: engines fill steps first come, first served, and what
+    the end of one prompt leaves of a step goes to the next one.
     """
     middles = [step.middle_s for step in steps]
     room = [max(1.0, step_tokens_max - step.running) for step in steps]
     prefill = [0.0] * len(steps)
+    most = max((step.running for step in steps), default=0.0)
+
+    def spare(index: int) -> bool:
+        """Whether the step had room beside the end of another prompt, and the engine a place."""
+        return prefill[index] > 0.0 and room[index] > 0.0 and steps[index].running + 1.0 < most
+
     for first_s, dispatched_s, tokens in sorted(
         (each.first_s, each.dispatched_s, each.computed_tokens)
         for each in served
@@ -111,6 +118,8 @@ def step_samples(
         while place < left and begin > 0 and middles[begin - 1] > dispatched_s:
             begin -= 1
             place += room[begin]
+        while begin > 0 and spare(begin - 1) and steps[begin - 1].start_s > dispatched_s:
+            begin -= 1
         for index in range(begin, last + 1):
             part = min(left, room[index])
             room[index] -= part

@@ -10,6 +10,8 @@ from mileage.sim.engine_config import EngineConfig
 
 __all__ = ["check_engine"]
 
+_ROUNDING_S = 1e-12
+
 
 def check_engine(config: EngineConfig, table: StepTable) -> None:
     """Raises ConfigError where the table does not have all steps that the engine may do."""
@@ -24,8 +26,15 @@ def check_engine(config: EngineConfig, table: StepTable) -> None:
         expected = f"at most what its step table has ({table.tokens_max})"
         raise ConfigError("engine.step_tokens_max", config.step_tokens_max, expected)
     for line in table.lines:
-        if not all(0.0 <= factor < math.inf for factor in (line.kv_s, line.pair_s, line.request_s)):
+        if not all(0.0 <= factor < math.inf for factor in (line.kv_s, line.pair_s)):
             raise ConfigError("step table", line.kv_s, "coefficients of 0 or more")
+        # A token that is decoded may take less than one of a prompt, but no step less than nothing.
+        own_s = min(0.0, line.request_s)
+        if not line.request_s < math.inf or any(
+            time_s + own_s * (tokens - 1) < -_ROUNDING_S
+            for tokens, time_s in enumerate(line.mixed_s[1:], 1)
+        ):
+            raise ConfigError("step table", line.request_s, "steps with requests of 0 s or more")
     for times in (
         [line.decode_s[1 : config.rows_max + 1] for line in table.lines],
         [line.mixed_s[1 : config.step_tokens_max + 1] for line in table.lines],

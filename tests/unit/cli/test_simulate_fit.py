@@ -1,0 +1,226 @@
+"""mileage simulate fit, and simulations of what it learned."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from mileage.cli.main import app
+from mileage.control.config import ControlConfig
+from mileage.control.controller import Controller
+from mileage.control.snapshot import dump_state
+from mileage.core.errors import ConfigError
+from mileage.core.events import Arrived, Event, Finished, FirstToken, Observed, ReplicaUp
+from mileage.core.replica import ReplicaView
+from mileage.core.timeline import RequestTimeline
+from mileage.costmodel.served import ServedRequest
+from mileage.measure.quantiles import quantile
+from mileage.storage.journal_writer import JournalWriter, new_header
+from mileage.storage.sqlite import DATABASE_NAME, SqliteStore
+from tests.support.journals import request
+from tests.support.ledger_records import BASE_UTC_NS, store_ends, streamed
+from tests.support.lockstep_engine import arrivals, serve
+
+SLOTS, BUDGET, CACHED = 8, 256, 24
+
+
+def step_s(decoding: int, context: int, prefill: int) -> float:
+    return 0.002 + 0.006 * decoding + 1.5e-5 * context + 0.003 * prefill
+
+
+def answers(seed: int, rate_per_s: float = 0.9, *, longest: int = 400) -> list[ServedRequest]:
+    load = arrivals(160, rate_per_s, seed, prompt=(30, longest), output=(4, 60))
+    return serve(load, step_s, slots=SLOTS, step_tokens_max=BUDGET, cached=CACHED, before_s=0.004)
+
+
+def record(number: int, served: ServedRequest) -> RequestTimeline:
+    assert served.first_s is not None
+    at_s = served.dispatched_s
+    times = served.token_times_s
+    gaps = [after - before for before, after in pairwise(times)]
+    return streamed(
+        number,
+        replica="engine",
+        arrived_at_utc_ns=BASE_UTC_NS + round(at_s * 1e9),
+        dispatched_s=0.0,
+        first_token_s=served.first_s - at_s,
+        last_token_s=served.last_s - at_s,
+        finished_s=served.last_s - at_s,
+        prompt_tokens=served.prompt_tokens,
+        cached_tokens=served.cached_tokens,
+        output_tokens=served.output_tokens,
+        output_tokens_counted=served.output_tokens,
+        token_times=tuple(x for at in times for x in (round((at - at_s) * 1e6), 1)),
+        itl_mean_s=sum(gaps) / len(gaps) if gaps else None,
+    )
+
+
+def ledger(directory: Path, served: list[ServedRequest]) -> Path:
+    directory.mkdir(exist_ok=True)
+    store = SqliteStore(directory / DATABASE_NAME)
+    store_ends(store, [record(number, each) for number, each in enumerate(served)])
+    store.close()
+    return directory
+
+
+def journal(directory: Path, served: list[ServedRequest]) -> Path:
+    """What the controller was told of these, and of an engine with 8 slots."""
+    config = ControlConfig(replica_running_max={"engine": SLOTS})
+    controller = Controller(("engine",), config=config, random=Random(1))
+    header = new_header(
+        version="0",
+        worker=0,
+        replicas=("engine",),
+        lacks={},
+        config=msgspec.json.encode(config).decode(),
+        seed=1,
+    )
+    writer = JournalWriter(
+        directory,
+        header,
+        segment_bytes_max=1 << 22,
+        bytes_max=1 << 24,
+        clock=lambda: 0.0,
+        utc_ns=lambda: BASE_UTC_NS,
+    )
+    writer.start(lambda: dump_state(controller))
+    view = ReplicaView(replica="engine", observed_s=0.0, kv_tokens_max=16_384)
+    told: list[tuple[float, Event]] = [
+        (0.0, ReplicaUp("engine", ("llama",))),
+        (0.0, Observed(view)),
+    ]
+    for number, each in enumerate(served, 1):
+        assert each.first_s is not None
+        steps = each.output_tokens - 1
+        mean_s = (each.last_s - each.first_s) / steps if steps else None
+        done = Finished(
+            number, each.prompt_tokens, each.cached_tokens, each.output_tokens, mean_s, mean_s
+        )
+        told.append((each.dispatched_s, Arrived(request(number, arrived_s=each.dispatched_s))))
+        told += [(each.first_s, FirstToken(number)), (each.last_s, done)]
+    for at_s, event in sorted(told, key=lambda each: each[0]):
+        writer.handled(at_s, event, tuple(controller.handle(event, at_s)))
+    writer.close()
+    return directory
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["simulate", *arguments])
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def error_of(*arguments: str) -> str:
+    result = run(*arguments)
+    assert isinstance(result.exception, ConfigError), result.output
+    return str(result.exception)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file learned from a ledger and a journal of the same time."""
+    directory = tmp_path_factory.mktemp("learned")
+    served = answers(7)
+    records = str(ledger(directory / "ledger", served))
+    told = str(journal(directory / "journal", served))
+    found = document(
+        "fit", "--ledger", records, "--journal", told, "--out", str(directory / "engine.json")
+    )
+    assert (found["kind"], found["running_max"], found["kv_tokens_max"]) == ("steps", 8, 16_384)
+    assert found["model"] == "smollm2"
+    return directory / "engine.json"
+
+
+def test_a_fresh_run_of_the_engine_is_predicted(fitted: Path, tmp_path: Path) -> None:
+    fresh = answers(23, 0.6, longest=250)
+    trace = ledger(tmp_path / "ledger", fresh)
+    found = document("--engine", str(fitted), "--trace", str(trace), "--policy", "off")
+    assert found["requests"] == 160
+    ttft_s = quantile([(each.first_s or 0.0) - each.dispatched_s for each in fresh], 0.5)
+    assert found["ttft_s"]["p50"] == pytest.approx(ttft_s, rel=0.02)
+    itl_s = [
+        (each.last_s - (each.first_s or 0.0)) / (each.output_tokens - 1)
+        for each in fresh
+        if each.output_tokens > 1
+    ]
+    assert found["itl_mean_s"]["p50"] == pytest.approx(quantile(itl_s, 0.5), rel=0.02)
+    assumed = found["assumptions"]
+    assert assumed["step_times"].startswith("fitted to")
+    assert assumed["extrapolated"] == []
+    assert assumed["engine"]["running_max"] == SLOTS
+
+
+def test_what_was_never_seen_is_told(fitted: Path) -> None:
+    trace = "synthetic:rate=1,duration=20s,prompt=uniform:500:900,output=uniform:100:200"
+    found = document("--engine", str(fitted), "--trace", trace, "--engine-max-seqs", "16")
+    told = found["assumptions"]["extrapolated"]
+    assert any("prompt tokens" in line for line in told)
+    assert any("output tokens" in line for line in told)
+    assert any("requests at once" in line for line in told)
+    shown = run("--engine", str(fitted), "--trace", trace)
+    assert "beyond what it was learned from" in shown.stdout
+
+
+def test_a_journal_alone_tells_mean_steps(tmp_path: Path) -> None:
+    path = journal(tmp_path / "journal", answers(7))
+    found = document("fit", "--journal", str(path), "--out", str(tmp_path / "engine.json"))
+    assert (found["kind"], found["running_max"]) == ("answers", SLOTS)
+    assert found["steps"]["planes"][0][3] == pytest.approx(0.003, rel=0.2)
+
+
+def test_people_see_what_a_step_takes(tmp_path: Path) -> None:
+    path = ledger(tmp_path / "ledger", answers(7))
+    result = run("fit", "--ledger", str(path), "--out", str(tmp_path / "engine.json"))
+    assert result.exit_code == 0, result.output
+    assert "3 ms a prompt token" in result.stdout
+    assert "160 answers" in result.stdout
+
+
+def test_too_little_is_not_enough_evidence(tmp_path: Path) -> None:
+    path = ledger(tmp_path / "ledger", answers(7)[:2])
+    result = run("fit", "--ledger", str(path), "--out", str(tmp_path / "engine.json"))
+    assert result.exit_code == 3
+    assert not (tmp_path / "engine.json").exists()
+
+
+def test_an_engine_that_is_not_in_the_ledger_is_an_error(tmp_path: Path) -> None:
+    path = ledger(tmp_path / "ledger", answers(7)[:2])
+    assert "engine" in error_of("fit", "--ledger", str(path), "--replica", "gpu-z")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        pytest.param("--gpu", "h100", id="a GPU beside what was measured"),
+        pytest.param("--model", "llama-3.1-8b", id="a model beside what was measured"),
+        pytest.param("--tp", "2", id="more GPUs than were measured"),
+        pytest.param("--engine-max-seqs", "1000", id="more requests than a step has tokens"),
+    ],
+)
+def test_what_a_fitted_engine_cannot_be_is_an_error(fitted: Path, option: str, value: str) -> None:
+    tokens = ("--engine-tokens", "256") if option == "--engine-max-seqs" else ()
+    told = error_of(
+        "--engine", str(fitted), "--trace", "synthetic:rate=1,duration=5s", option, value, *tokens
+    )
+    assert option in told
+
+
+def test_a_file_that_is_no_fitted_engine_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    for content in (None, b"{}", b"\xff"):
+        if content is not None:
+            path.write_bytes(content)
+        told = error_of("--engine", str(path), "--trace", "synthetic:rate=1,duration=5s")
+        assert "--engine" in told

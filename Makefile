@@ -45,6 +45,7 @@ bench: $(BENCHMARKS:%=bench-%) ## Run every benchmark
 # What a benchmark needs beside .venv stands before it as a prerequisite: a target below, or
 # debian-PACKAGE.
 bench-gateway: debian-nginx debian-wrk vllm-router litellm
+bench-simulate: dynamo
 
 bench-%: setup
 	@exec $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
@@ -52,6 +53,10 @@ bench-%: setup
 .PHONY: vllm vllm-router litellm
 vllm vllm-router litellm:
 	@scripts/setup-$@.sh
+
+.PHONY: dynamo
+dynamo:
+	@scripts/setup-dynamo.sh || echo "going on without Dynamo's replay"
 
 debian-%:
 	@scripts/setup-debian.sh $*

@@ -19,6 +19,7 @@ __all__ = [
     "targets_line",
     "trace_line",
     "verdict_line",
+    "workload_line",
 ]
 
 
@@ -42,6 +43,14 @@ def trace_line(work: Workload, run: ArmRun) -> str:
     span_s = out.arrived_s[-1] - out.arrived_s[0] if len(out) > 1 else 0.0
     came = f", {summary.requests / span_s:.3g}/s" if span_s > 0.0 else ""
     return f"{work.name}{scale}: {summary.requests:,} requests over {seconds(span_s)}{came}"
+
+
+def workload_line(work: Workload) -> str:
+    """What comes at the trace's own rate, of one that is held."""
+    held = work.held
+    span_s = held[-1].arrived_s - held[0].arrived_s
+    came = f", {len(held) / span_s:.3g}/s" if span_s > 0.0 else ""
+    return f"{work.name}: {len(held):,} requests over {seconds(span_s)}{came}"
 
 
 def offered_rps(run: ArmRun) -> float:

@@ -22,6 +22,7 @@ from mileage.cli.simulate_lines import (
     targets_line,
     trace_line,
     verdict_line,
+    workload_line,
 )
 from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
@@ -113,7 +114,7 @@ def _show_beyond(console: Console, runs: Sequence[ArmRun]) -> None:
 def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> None:
     """Arms beside each other, the best and the worst of each figure marked."""
     console = _console()
-    _show_common(console, scenario, work, runs)
+    _show_common(console, scenario, trace_line(work, runs[0]), runs)
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     for run in runs:
@@ -129,14 +130,11 @@ def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) 
     _show_beyond(console, runs)
 
 
-def _show_common(
-    console: Console, scenario: Scenario, work: Workload, runs: Sequence[ArmRun]
-) -> None:
-    first = runs[0]
+def _show_common(console: Console, scenario: Scenario, trace: str, runs: Sequence[ArmRun]) -> None:
     fleets = {run.arm.fleet.name: run for run in runs}
     for title, lines in (
         ("Fleet", [fleet_line(run) for run in fleets.values()]),
-        ("Trace", [trace_line(work, first)]),
+        ("Trace", [trace]),
         ("Targets", [targets_line(scenario)]),
     ):
         for number, line in enumerate(lines):
@@ -160,7 +158,7 @@ def show_capacity(
     console = _console()
     runs = [each.run for each in found if each.run is not None]
     if runs:
-        _show_common(console, scenario, work, runs)
+        _show_common(console, scenario, workload_line(work), runs)
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     names = ("capacity", "rate scale", "goodput", "met", "worst tenth", "USD/Mtok", "ratio")

@@ -200,6 +200,19 @@ class Exchange:
 
     # --- its record ---------------------------------------------------------------------------
 
+    def _sent(
+        self, generation: Generation
+    ) -> tuple[str | None, float | None, int | None, int | None]:
+        """Where it was sent, after how many seconds, and what that cost: GPU-ns and nano-USD."""
+        replica = None if generation.target is None else generation.target.name
+        if generation.sent_s is None:
+            return replica, None, None, None
+        dispatched_s = max(0.0, generation.sent_s - self.request.arrived_s)
+        spend = self._driver.controller.intake.take_spend(self.request.id)
+        if spend is None:
+            return replica, dispatched_s, None, None
+        return replica, dispatched_s, spend.gpu_ns, spend.nano_usd
+
     def finish(
         self,
         outcome: Outcome,
@@ -224,18 +237,10 @@ class Exchange:
         tokens = NO_TOKENS
         if generation is not None:
             attempts = generation.attempts
-            if generation.target is not None:
-                replica = generation.target.name
-            if generation.sent_s is not None:
-                dispatched_s = max(0.0, generation.sent_s - arrived_s)
-                spend = self._driver.controller.intake.take_spend(request.id)
-                if spend is not None:
-                    gpu_ns, cost_nano_usd = spend.gpu_ns, spend.nano_usd
-            meter = generation.meter
-            if meter is not None:
-                tokens = meter.figures(arrived_s, self._clock)
-                if usage is None:
-                    usage = meter.usage
+            replica, dispatched_s, gpu_ns, cost_nano_usd = self._sent(generation)
+            if generation.meter is not None:
+                tokens = generation.meter.figures(arrived_s, self._clock)
+                usage = usage or generation.meter.usage
         if usage is None:
             usage = _UNUSED
         self._driver.finish(

@@ -13,7 +13,6 @@ import pytest
 from mileage.control.config import ControlConfig, GovernorConfig, LimitPolicyName
 from mileage.control.controller import Controller
 from mileage.core.actions import Action
-from mileage.core.errors import ConfigError, TraceError
 from mileage.core.events import Event, Finished, FirstToken, Observed
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import SloConfig
@@ -359,37 +358,6 @@ def test_a_controller_that_failed_is_an_error_and_no_result(
     monkeypatch.setattr("mileage.control.governor.Governor.place", broken)
     with pytest.raises(RuntimeError, match="ZeroDivisionError: as a test"):
         run(traffic(20, rate=200), control=STATIC)
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        pytest.param({"arrived_s": 1.0}, "arrived_s", id="before the one before it"),
-        pytest.param({"prompt_tokens": 0}, "prompt_tokens", id="no prompt"),
-        pytest.param({"output_tokens": 0}, "output_tokens", id="no answer"),
-        pytest.param({"arrived_s": math.inf}, "arrived_s", id="never"),
-    ],
-)
-def test_a_request_that_no_trace_may_have_is_named(fields: dict[str, float], says: str) -> None:
-    good = TraceRequest(arrived_s=2.0, prompt_tokens=1, output_tokens=1)
-    with pytest.raises(TraceError, match=says) as error:
-        run([good, msgspec.structs.replace(good, **fields)])
-    assert error.value.line == 2
-
-
-def test_blocks_of_a_trace_that_do_not_divide_the_engines_are_refused() -> None:
-    request = TraceRequest(
-        arrived_s=0.0, prompt_tokens=100, output_tokens=1, prefix_blocks=(1, 2), block_tokens=24
-    )
-    with pytest.raises(ConfigError, match="block_tokens"):
-        run([request])
-
-
-@pytest.mark.parametrize("names", [(), ("a", "a")])
-def test_replicas_have_names_of_their_own(names: tuple[str, ...]) -> None:
-    specs = [ReplicaSpec(name=name, engine=ENGINE, table=TABLE) for name in names]
-    with pytest.raises(ConfigError, match="replicas"):
-        Simulation(specs, control=OFF)
 
 
 def test_no_requests_make_an_empty_result() -> None:

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from mileage.core.actions import Action, Dispatch
-from mileage.core.errors import ConfigError, TraceError
 from mileage.core.events import Cancelled, ConfigChanged, Event, FirstToken
 from mileage.storage import journal_writer as module
-from mileage.storage.journal_files import find_journals, journal_files
+from mileage.storage.journal_files import journal_files
 from mileage.storage.journal_reader import JournalReader
 from mileage.storage.journal_writer import BATCH_RECORDS, RETRY_S, JournalWriter
 from tests.support.journals import header, read_all
@@ -387,32 +386,6 @@ def test_what_a_writer_left_before_it_named_its_segment_is_replaced(tmp_path: Pa
     Journal(tmp_path).writer.close()
     assert not left.exists()
     assert len(read_all(tmp_path)) == 1
-
-
-def test_journals_are_found_by_directory_worker_and_file(tmp_path: Path) -> None:
-    for worker in (10, 2):
-        directory = tmp_path / f"worker-{worker}"
-        directory.mkdir()
-        for name in ("000002.mjl", "000010.mjl", "gateway.lock", "x.mjl", ".000011.mjl.new"):
-            (directory / name).touch()
-    names = [
-        [f.path.relative_to(tmp_path).as_posix() for f in j] for j in find_journals([tmp_path])
-    ]
-    assert names == [
-        ["worker-2/000002.mjl", "worker-2/000010.mjl"],
-        ["worker-10/000002.mjl", "worker-10/000010.mjl"],
-    ]
-    assert len(find_journals([tmp_path / "worker-2", tmp_path / "worker-2/000002.mjl"])[0]) == 2
-    assert [f.path.name for f in find_journals([tmp_path / "worker-2" / "x.mjl"])[0]] == ["x.mjl"]
-    (tmp_path / "empty").mkdir()
-    assert find_journals([tmp_path / "empty"]) == []
-    with pytest.raises(ConfigError, match="No such file"):
-        find_journals([tmp_path / "nowhere"])
-
-
-def test_a_segment_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="cannot be read"), JournalReader(tmp_path / "1.mjl"):
-        pass
 
 
 def test_asking_who_writes_a_segment_does_not_disturb_its_writer(tmp_path: Path) -> None:

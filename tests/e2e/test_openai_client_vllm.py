@@ -127,7 +127,7 @@ class TestVllm(OpenAiSuite):
 
             def full() -> bool:
                 replica = served.gateway.replica()
-                return (
+                return bool(
                     replica["running"] == RUNNING_MAX
                     and 1 <= replica["waiting"] <= waiting
                     and replica["in_flight"] == RUNNING_MAX + replica["waiting"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator, Mapping
 from typing import Annotated, cast
 
 import msgspec
@@ -22,6 +24,16 @@ from mileage.costmodel.roofline import OperatorReport, RooflineReport, report
 __all__ = ["roofline"]
 
 _ENGINES = ("vllm", "sglang", "trtllm")
+_WIDTH_MIN = 100
+"""Columns of the tables: a narrower terminal wraps lines, rather than that figures are left out."""
+_KEYS = {
+    "model": "--model",
+    "gpu": "--gpu",
+    "tensor_parallel": "--tp",
+    "precision": "--weights",
+    "batch": "--batch",
+}
+"""The option that sets what an error of the cost model names."""
 
 
 def roofline(
@@ -45,33 +57,32 @@ def roofline(
 
     Example: mileage roofline --model qwen3-32b --gpu h20 --against a100 --batch 64 --context 4096
     """
-    shape = model_of(model)
     if engine not in _ENGINES:
-        raise ConfigError("engine", engine, f"one of {', '.join(_ENGINES)}")
+        raise ConfigError("--engine", engine, f"one of {', '.join(_ENGINES)}")
     if kv not in ("bf16", "fp8"):
-        raise ConfigError("kv", kv, "bf16 or fp8")
-    names = [gpu_name] if against is None else [gpu_name, against]
-    reports = [
-        report(
-            Deployment(
-                model=shape,
+        raise ConfigError("--kv", kv, "bf16 or fp8")
+    reports = []
+    for option, name in (("--gpu", gpu_name), ("--against", against)):
+        if name is None:
+            continue
+        with _told_by_option({**_KEYS, "gpu": option}):
+            deployment = Deployment(
+                model=model_of(model),
                 gpu=gpu(name),
                 tensor_parallel=tp,
                 weights=precision(weights),
                 kv=cast(KvPrecision, kv),
                 engine=cast(Engine, engine),
-            ),
-            batch=batch,
-            context_tokens=context,
-            prefill_tokens=prefill,
-        )
-        for name in names
-    ]
+            )
+            load = {"batch": batch, "context_tokens": context, "prefill_tokens": prefill}
+            reports.append(report(deployment, **load))
     if as_json:
         document = {"reports": reports} if against else reports[0]
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return
     console = Console(highlight=False)
+    if console.width < _WIDTH_MIN:
+        console = Console(width=_WIDTH_MIN, highlight=False)
     for each in reports:
         _show(console, each)
     if against:
@@ -80,12 +91,22 @@ def roofline(
         console.print(f"{first.gpu} takes {ratio:.2f} times as long as {second.gpu}.")
 
 
+@contextlib.contextmanager
+def _told_by_option(options: Mapping[str, str]) -> Iterator[None]:
+    """An error names the option that is wrong."""
+    try:
+        yield
+    except ConfigError as error:
+        key = options.get(error.key, error.key)
+        raise ConfigError(key, error.value, error.expected, place=error.place) from None
+
+
 def _show(console: Console, found: RooflineReport) -> None:
     title = f"{found.model} on {found.gpus} x {found.gpu}: {found.step_s * 1e3:.2f} ms a step"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("operator", "ms", "%", "GFLOP", "MB", "MB sent", "FLOP/byte", "bound by"):
         words = name in ("operator", "bound by")
-        table.add_column(name, justify="left" if words else "right", no_wrap=words)
+        table.add_column(name, justify="left" if words else "right", no_wrap=True)
     for each in found.operators:
         table.add_row(each.name, *_figures(each, found.step_s), each.bound)
     console.print(table)

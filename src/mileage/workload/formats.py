@@ -36,8 +36,9 @@ def detect_format(first: bytes, path: str) -> TraceFormat:
 def _of_object(text: bytes, path: str) -> TraceFormat:
     try:
         keys = set(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise _unknown(text, path) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"begins as a JSON object and is none: {error}"
+        raise TraceError(path, 1, message) from None
     if "arrived_s" in keys:
         return "mileage-jsonl"
     if {"timestamp", "input_length"} <= keys:

@@ -31,6 +31,13 @@ def test_two_gpus_are_compared() -> None:
     assert [report["bound"] for report in both["reports"]] == ["compute", "memory"]
 
 
+def test_no_figure_is_lost_on_a_narrow_terminal() -> None:
+    huge = [*ARGUMENTS, "--batch", "100000", "--context", "1000000"]
+    result = CliRunner().invoke(app, huge, env={"COLUMNS": "40"})
+    assert "MB sent" in result.stdout
+    assert "…" not in result.stdout
+
+
 def test_a_step_that_does_not_fit_is_told() -> None:
     fits = CliRunner().invoke(app, [*ARGUMENTS, "--context", "100"])
     does_not = CliRunner().invoke(app, [*ARGUMENTS, "--context", "9000"])
@@ -59,11 +66,12 @@ def test_a_config_file_may_describe_the_model(tmp_path: Path) -> None:
         pytest.param(["--model", "qwen3-33b"], "nearest: Qwen/Qwen3-32B", id="model"),
         pytest.param(["--gpu", "h21"], "nearest: H20", id="GPU"),
         pytest.param(["--model", "no/config.json"], "a config.json that can be read", id="file"),
-        pytest.param(["--weights", "fp7"], "precision", id="precision"),
-        pytest.param(["--engine", "ollama"], "engine", id="engine"),
+        pytest.param(["--weights", "fp7"], "--weights: got 'fp7'", id="precision"),
+        pytest.param(["--engine", "ollama"], "--engine: got 'ollama'", id="engine"),
+        pytest.param(["--against", "h21"], "--against: got 'h21'", id="the other GPU"),
         pytest.param(["--kv", "int2"], "bf16 or fp8", id="KV cache"),
-        pytest.param(["--batch", "0"], "batch", id="nothing to do"),
-        pytest.param(["--tp", "5"], "tensor_parallel", id="heads do not divide"),
+        pytest.param(["--batch", "0"], "--batch: got 0", id="nothing to do"),
+        pytest.param(["--tp", "5"], "--tp: got 5", id="heads do not divide"),
     ],
 )
 def test_bad_input_gets_one_clear_error(changed: list[str], message: str) -> None:

@@ -107,7 +107,12 @@ def azure(record: bytes) -> list[bytes]:
             azure(b"2023-11-16 18:15:46,3," + b"9" * 5000), 2, "GeneratedTokens", id="huge"
         ),
         pytest.param([AZURE[0]], 1, "no record", id="azure: a header only"),
-        pytest.param([b'{"timestamp": 0, "input_length": 5'], 1, "known trace", id="cut off"),
+        pytest.param(
+            [b'{"timestamp": 0, "input_length": 5'],
+            1,
+            "begins as a JSON object and is none",
+            id="cut off",
+        ),
         pytest.param(
             [*MOONCAKE, b'{"timestamp": 1, "input_length": "5", "output_length": 5}'],
             4,

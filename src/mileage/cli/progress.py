@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from rich import filesize
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -41,7 +42,7 @@ class Steps:
         if task is None:
             task = self._tasks[label] = self._progress.add_task(label, total=total_bytes)
             if not self._console.is_terminal:
-                size = f" ({total_bytes / 1e6:.3g} MB)" if total_bytes else ""
+                size = f" ({filesize.decimal(total_bytes)})" if total_bytes else ""
                 self._console.print(f"{label}{size}", markup=False)
         self._progress.update(task, completed=done_bytes, total=total_bytes)
 

@@ -78,7 +78,7 @@ def _policies(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known
+            near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5) or known
             raise ConfigError("--policy", name, f"one of {', '.join(near)}")
     return list(dict.fromkeys(names))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from mileage.cli.progress import Steps
 from mileage.cli.simulate_format import count, percent, seconds
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.trace_records import journal_handlings, ledger_timelines
+from mileage.cli.whole_file import check_place, whole_file
 from mileage.control.config import ControlConfig
 from mileage.core.errors import ConfigError, TraceError
 from mileage.core.events import Observed
@@ -80,6 +80,7 @@ def fit(
 
     Example: mileage simulate fit --ledger ~/.local/state/mileage/ledger --out fitted.json
     """
+    _check_places(out, journal)
     models: Counter[str] = Counter()
     with Steps(Console(stderr=True, highlight=False)) as steps:
         if journal is not None and ledger is None:
@@ -105,6 +106,18 @@ def fit(
         typer.echo(msgspec.json.encode({"file": str(out), **msgspec.to_builtins(fitted)}))
     else:
         _show(out, fitted)
+
+
+def _check_places(out: Path, journal: Path | None) -> None:
+    """Before anything is learned. Raises ConfigError."""
+    if out.suffix != ".json":
+        raise ConfigError("--out", str(out), "a file that ends in .json")
+    check_place(out, key="--out")
+    if journal is not None:
+        try:
+            find_journals([journal])
+        except ConfigError as error:
+            raise ConfigError("--journal", error.value, error.expected) from None
 
 
 def _ledger(config: Path | None, ledger: Path | None) -> Path:
@@ -169,22 +182,8 @@ def _of_one(
 
 
 def _write(path: Path, fitted: FittedEngine) -> None:
-    """The file is whole, or as it was."""
-    if path.suffix != ".json":
-        raise ConfigError("--out", str(path), "a file that ends in .json")
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            partial = Path(file.name)
-            try:
-                file.write(fitted.to_json())
-                file.flush()
-                partial.chmod(0o644)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
-    except OSError as error:
-        expected = f"a file that can be written ({error.strerror or error})"
-        raise ConfigError("--out", str(path), expected) from None
+    with whole_file(path, key="--out") as file:
+        file.write(fitted.to_json())
 
 
 def _show(path: Path, fitted: FittedEngine) -> None:

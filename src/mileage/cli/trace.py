@@ -16,6 +16,7 @@ from mileage.cli.progress import Steps
 from mileage.cli.trace_arguments import columns_of_options, read_options, trace_part, window_of
 from mileage.cli.trace_catalogue import CATALOGUE, trace_directory
 from mileage.cli.trace_fetch import fetch_trace
+from mileage.cli.trace_names import near_data_sets
 from mileage.cli.trace_output import write_format, write_lines
 from mileage.cli.trace_report import report_of, show_report
 from mileage.cli.trace_source import open_trace
@@ -214,7 +215,8 @@ def fetch(
     wanted = names or []
     for name in wanted:
         if name not in CATALOGUE:
-            raise ConfigError("NAME", name, f"one of {', '.join(CATALOGUE)}")
+            near = near_data_sets(name) or list(CATALOGUE)
+            raise ConfigError("NAME", name, f"one of {', '.join(near)}")
     if url is not None and len(wanted) != 1:
         raise ConfigError("--url", url, "exactly one NAME")
     if not wanted:

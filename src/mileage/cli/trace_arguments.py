@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from mileage.core.errors import ConfigError
@@ -10,7 +10,14 @@ from mileage.workload.read_options import ReadOptions
 from mileage.workload.synthetic.spelling import seconds_of
 from mileage.workload.transforms import TraceView
 
-__all__ = ["columns_of_options", "read_options", "trace_part", "window_of"]
+__all__ = [
+    "columns_of_options",
+    "read_options",
+    "refuse_file_options",
+    "told_by_option",
+    "trace_part",
+    "window_of",
+]
 
 T = TypeVar("T")
 
@@ -27,6 +34,7 @@ _OPTIONS: Final = {
     "rate_scale": "--rate-scale",
     "head": "--head",
 }
+_OF_FILES: Final = ("format", "columns", "time_unit", "spread")
 
 
 def read_options(**given: Any) -> ReadOptions:
@@ -65,10 +73,34 @@ def window_of(text: str | None) -> dict[str, float]:
     return found
 
 
+def refuse_file_options(options: ReadOptions, what: str) -> None:
+    """Options that are for files of lines are not ignored elsewhere. Raises ConfigError."""
+    plain = ReadOptions()
+    for name in _OF_FILES:
+        value = getattr(options, name)
+        if value != getattr(plain, name):
+            raise ConfigError(_OPTIONS[name], value, f"none: the trace is {what}")
+
+
+def told_by_option(requests: Iterable[T]) -> Iterator[T]:
+    """The same; a ConfigError on the way, of a field of ReadOptions, is of its option."""
+    try:
+        yield from requests
+    except ConfigError as error:
+        raise _by_option(error) from None
+
+
+def _by_option(error: ConfigError) -> ConfigError:
+    name, point, field = error.key.partition(".")
+    key = _OPTIONS.get(name)
+    if key is None:
+        return error
+    return ConfigError(f"{key} {field}" if point else key, error.value, error.expected)
+
+
 def _made(kind: Callable[..., T], given: Mapping[str, Any]) -> T:
     values = {name: value for name, value in given.items() if value is not None}
     try:
         return kind(**values)
     except ConfigError as error:
-        key = _OPTIONS.get(error.key, error.key)
-        raise ConfigError(key, error.value, error.expected) from None
+        raise _by_option(error) from None

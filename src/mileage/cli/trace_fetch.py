@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import tempfile
 from pathlib import Path
-from typing import IO, Final
+from typing import BinaryIO, Final
 
 from mileage.cli.trace_catalogue import DataSet
 from mileage.cli.trace_lines import Progress, file_lines
-from mileage.core.errors import MileageError, TraceError
+from mileage.cli.whole_file import whole_file
+from mileage.core.errors import ConfigError, FileError, MileageError
 from mileage.engines.embedded.web_source import OpenUrl, SourceError, redact
 from mileage.workload.read_options import ReadOptions
 from mileage.workload.source import read_trace
@@ -34,45 +33,46 @@ def fetch_trace(
 
     `url` is another place that has it. The file appears under its name only when all of it is there
     and has the size and SHA-256 that are known; where none is known, its beginning must be that of
-    a trace. Raises TraceError, which says what to do without a network.
+    a trace. Raises FileError, which says what to do without a network, and ConfigError for a
+    directory that cannot be.
     """
     target = directory / known.file_name
     source = url or known.url
+    if _is_there(target, known):
+        return target
     try:
-        if target.exists() and (known.sha256 is None or _digest(target) == known.sha256):
-            return target
         directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=directory, prefix=f".{known.file_name}.", delete=False
-        ) as file:
-            partial = Path(file.name)
-            try:
-                _receive(name, known, source, file, open_url, progress)
-                file.flush()
-                if known.sha256 is None:
-                    _check_begins(partial, source)
-                partial.replace(target)
-            finally:
-                with contextlib.suppress(OSError):
-                    partial.unlink(missing_ok=True)
     except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
-        raise TraceError(str(target), 0, message) from None
+        expected = f"a directory that can be made ({error.strerror or error})"
+        raise ConfigError("--directory", str(directory), expected) from None
+    try:
+        with whole_file(target, key="--directory") as file:
+            _receive(name, known, source, file, open_url, progress)
+            if known.sha256 is None:
+                file.flush()
+                _check_begins(Path(file.name), source)
     except SourceError as error:
-        raise TraceError(
+        raise FileError(
             name,
-            0,
             f"cannot be fetched: {redact(source)}: {error}. Without a network, put the file at"
             f" {target}",
         ) from None
     return target
 
 
+def _is_there(target: Path, known: DataSet) -> bool:
+    """The file is in the cache, as it should be. Raises FileError."""
+    try:
+        return target.is_file() and (known.sha256 is None or _digest(target) == known.sha256)
+    except OSError as error:
+        raise FileError(str(target), f"cannot be read: {error.strerror or error}") from None
+
+
 def _receive(
     name: str,
     known: DataSet,
     url: str,
-    file: IO[bytes],
+    file: BinaryIO,
     open_url: OpenUrl,
     progress: Progress,
 ) -> None:

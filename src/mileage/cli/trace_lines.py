@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from mileage.core.errors import TraceError
+from mileage.workload.foreign import foreign_kind
 
 __all__ = ["Progress", "binary_head", "file_lines", "stream_lines"]
 
@@ -18,21 +20,22 @@ Progress = Callable[[str, int, int | None], None]
 _CHUNK_BYTES: Final = 256 * 1024
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 _GZIP: Final = b"\x1f\x8b"
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 def file_lines(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
     """The lines without their ends; what is compressed with gzip is told by its first bytes.
 
-    Raises TraceError where the file cannot be read or unpacked.
+    A pipe is read as it comes. Raises TraceError where the file cannot be read or unpacked, or is
+    of a kind that has no lines.
     """
     try:
         with path.open("rb") as raw:
-            size = path.stat().st_size
+            size = os.fstat(raw.fileno()).st_size
             label = f"reading {path.name}"
+            seekable = raw.seekable()
 
             def report() -> None:
-                if progress is not None:
+                if progress is not None and seekable:
                     progress(label, raw.tell(), size)
 
             yield from _unpacked(raw, str(path), report)
@@ -60,17 +63,14 @@ def binary_head(path: Path, count: int) -> bytes:
 def _unpacked(raw: BinaryIO, name: str, report: Callable[[], None]) -> Iterator[bytes]:
     chunks = _chunks(raw)
     head = next(chunks, b"")
-    if head.startswith(_ZSTD):
-        message = (
-            "is compressed with zstd, which is not read: unpack it with `zstd -d`, or use gzip"
-        )
-        raise TraceError(name, 0, message)
     if head.startswith(_GZIP):
         joined = _Joined(head, raw)
         try:
             # What is left out of its interface (seek, tell) is not called for reading.
             yield from _lines(_chunks(gzip.GzipFile(fileobj=joined)), name, report)  # type: ignore[call-overload]
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        except EOFError:
+            raise TraceError(name, 0, "is damaged: its packed data ends too early") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
             raise TraceError(name, 0, f"is damaged: {error}") from None
         return
     yield from _lines(_with(head, chunks), name, report)
@@ -105,6 +105,8 @@ def _lines(chunks: Iterator[bytes], name: str, report: Callable[[], None]) -> It
     rest = b""
     number = 0
     for chunk in chunks:
+        if not number and not rest and (foreign := foreign_kind(chunk)) is not None:
+            raise TraceError(name, 0, foreign)
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
         if len(rest) > _LINE_BYTES_MAX:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import os
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
-from mileage.core.errors import ConfigError, TraceError
+from mileage.cli.whole_file import whole_file
+from mileage.core.errors import ConfigError, FileError
 from mileage.workload.writers import WriteFormat
 
 __all__ = ["write_format", "write_lines"]
@@ -34,35 +33,27 @@ def write_format(output: str, to: str | None) -> WriteFormat:
 
 
 def write_lines(output: str, lines: Iterable[bytes]) -> None:
-    """Write all lines to a file, or to stdout for `-`. Raises TraceError."""
+    """Write all lines to a file, or to stdout for `-`. Raises ConfigError and FileError."""
     if output == "-":
-        for line in lines:
-            sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        _to_stdout(lines)
         return
     path = Path(output)
+    with whole_file(path, key="OUT") as file:
+        if path.suffix == ".gz":
+            # No time of writing in it: equal traces are equal files.
+            with gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="") as packed:
+                packed.writelines(lines)
+        else:
+            file.writelines(lines)
+
+
+def _to_stdout(lines: Iterable[bytes]) -> None:
+    if sys.stdout is None:
+        raise ConfigError("OUT", "-", "standard output to be open")
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            partial = Path(file.name)
-            try:
-                if path.suffix == ".gz":
-                    # No time of writing in it: equal traces are equal files.
-                    with gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="") as packed:
-                        packed.writelines(lines)
-                else:
-                    file.writelines(lines)
-                file.flush()
-                partial.chmod(0o666 & ~_umask())
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
+        sys.stdout.buffer.writelines(lines)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise  # whoever read has had enough
     except OSError as error:
-        raise TraceError(output, 0, f"cannot be written: {error.strerror or error}") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+        raise FileError("stdout", f"cannot be written: {error.strerror or error}") from None

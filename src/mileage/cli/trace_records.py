@@ -78,9 +78,16 @@ def _worker(
 
 
 def servegen_files(directory: Path) -> list[tuple[int, Path]]:
-    """Numbers and trace files of the clients in a directory of ServeGen; none elsewhere."""
+    """Numbers and trace files of the clients in a directory of ServeGen; none elsewhere.
+
+    Raises TraceError for a directory that cannot be read.
+    """
     found = []
-    for path in directory.iterdir():
+    try:
+        paths = list(directory.iterdir())
+    except OSError as error:
+        raise TraceError(str(directory), 0, f"cannot be read: {error.strerror or error}") from None
+    for path in paths:
         match = _CHUNK.fullmatch(path.name)
         if match:
             found.append((int(match[1]), path))

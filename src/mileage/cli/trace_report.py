@@ -240,13 +240,17 @@ def _facts(report: TraceReport) -> list[tuple[str, str]]:
 def _notes(report: TraceReport) -> list[str]:
     notes = []
     if report.reordered:
-        notes.append(f"{report.reordered:,} records stood behind a later one, and were sorted")
+        notes.append(f"{report.reordered:,} {_stood(report.reordered)} behind a later one: sorted")
     if report.same_moment_ratio > 0.5:
         notes.append(
             f"{report.same_moment_ratio:.0%} of requests share their timestamp with another one:"
             " the clock of this trace is coarse, see --spread"
         )
     return notes
+
+
+def _stood(records: int) -> str:
+    return "record stood" if records == 1 else "records stood"
 
 
 def _bars(rates: list[float]) -> str:

@@ -11,8 +11,10 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
+from mileage.cli.trace_arguments import refuse_file_options, told_by_option
 from mileage.cli.trace_catalogue import fetched_path
 from mileage.cli.trace_lines import Progress, binary_head, file_lines, stream_lines
+from mileage.cli.trace_names import no_trace
 from mileage.cli.trace_records import (
     journal_handlings,
     ledger_timelines,
@@ -20,6 +22,7 @@ from mileage.cli.trace_records import (
     servegen_files,
 )
 from mileage.core.errors import ConfigError, TraceError
+from mileage.storage.journal_files import find_journals
 from mileage.storage.sqlite import DATABASE_NAME
 from mileage.workload.ordering import Row, in_order
 from mileage.workload.read_options import ReadOptions, ReadTally
@@ -91,19 +94,18 @@ def open_trace(
     tally = ReadTally()
     if spec.startswith(_SYNTHETIC):
         tally.format = "synthetic"
+        refuse_file_options(options, "a synthetic workload")
         return OpenTrace(spec, view(generate(synthetic_of(spec)), part), tally)
     if spec == "-":
+        if sys.stdin is None:
+            raise ConfigError("trace", spec, "standard input to be open")
         lines = stream_lines(sys.stdin.buffer, "stdin")
-        requests = read_trace(lines, path="stdin", options=options, tally=tally)
+        requests = told_by_option(read_trace(lines, path="stdin", options=options, tally=tally))
         return OpenTrace("stdin", view(requests, part), tally)
-    path = Path(spec)
-    if not path.exists():
-        path = fetched_path(spec) or path
-    if not path.exists():
-        expected = "a file, a directory, `-`, synthetic:rate=..., or a data set by its name"
-        raise ConfigError("trace", spec, expected)
+    path = _path_of(spec)
     if path.is_dir() and (clients := servegen_files(path)):
         tally.format = "servegen"
+        refuse_file_options(options, "made of ServeGen's client files")
         made = servegen_requests(
             servegen_clients(clients),
             seed=options.seed,
@@ -114,6 +116,18 @@ def open_trace(
     return OpenTrace(spec, view(_recorded(path, options, tally, progress), part), tally)
 
 
+def _path_of(spec: str) -> Path:
+    """The file or directory that the spec names. Raises ConfigError."""
+    try:
+        for path in (Path(spec), fetched_path(spec)):
+            if path is not None and path.exists():
+                return path
+    except (OSError, ValueError) as error:  # a name that is too long, a directory that is closed
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError("trace", spec, f"the name of a trace ({reason})") from None
+    raise no_trace(spec)
+
+
 def _recorded(
     path: Path, options: ReadOptions, tally: ReadTally, progress: Progress | None
 ) -> Iterator[TraceRequest]:
@@ -122,6 +136,11 @@ def _recorded(
     if path.is_dir():
         ledger: Path | None = path if (path / DATABASE_NAME).exists() else None
         journal = ledger is None
+        if ledger is None and not any(find_journals([path])):
+            message = "has no trace: expected a ledger, a journal or ServeGen's client files in it"
+            raise TraceError(name, 0, message)
+    elif not path.is_file():
+        ledger, journal = None, False  # a pipe can be read only once
     else:
         head = binary_head(path, len(_SQLITE))
         ledger = path.parent if head == _SQLITE else None
@@ -131,12 +150,15 @@ def _recorded(
     rows: Iterator[Row]
     if ledger is not None:
         tally.format = "ledger"
+        refuse_file_options(options, "a ledger")
         rows = timeline_rows(ledger_timelines(ledger), options, tally)
     elif journal:
         tally.format = "journal"
+        refuse_file_options(options, "a journal")
         rows = event_rows(journal_handlings(path, progress), options, tally)
     else:
-        return read_trace(file_lines(path, progress), path=name, options=options, tally=tally)
+        lines = file_lines(path, progress)
+        return told_by_option(read_trace(lines, path=name, options=options, tally=tally))
     return _in_order(rows, name, options, tally)
 
 

@@ -5,6 +5,7 @@
     ├── EngineError(engine, message)           an engine, or the way to it, failed
     │   ├── FetchError(url, kind, message)     a control request got no answer (wire.fetch)
     │   └── ModelFileError(path, message)      a model file is missing, damaged or no GGUF
+    ├── FileError(path, message)               a file to be made cannot be written or fetched
     ├── LedgerError(path, message)             the request log or store cannot be read or written
     └── TraceError(path, line, message)        a trace or log file has a bad record
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 __all__ = [
     "ConfigError",
     "EngineError",
+    "FileError",
     "LedgerError",
     "MileageError",
     "ModelFileError",
@@ -55,6 +57,14 @@ class ModelFileError(EngineError):
         super().__init__(path, message)
 
 
+class FileError(MileageError):
+    """A file that is to be made cannot be written, or fetched, as a whole; so it is not there."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path, self.message = path, message
+        super().__init__(f"{path}: {message}")
+
+
 class LedgerError(MileageError):
     """The request log or its store cannot be read or written."""
 
@@ -64,8 +74,11 @@ class LedgerError(MileageError):
 
 
 class TraceError(MileageError):
-    """A trace or log file has a bad record; names the file and the line (or record) number."""
+    """A trace or log file has a bad record; names the file and the line (or record) number.
+
+    Lines count from 1; 0 is for what is not in one line, and is left out of the message.
+    """
 
     def __init__(self, path: str, line: int, message: str) -> None:
         self.path, self.line, self.message = path, line, message
-        super().__init__(f"{path}:{line}: {message}")
+        super().__init__(f"{path}:{line}: {message}" if line else f"{path}: {message}")

@@ -35,7 +35,7 @@ def number_of(cell: str, column: str, path: str, line: int, *, high: float) -> f
         number = math.nan
     if not -high <= number <= high or "_" in cell:
         raise TraceError(
-            path, line, f"{column}: got {_shown(cell)}, expected a number up to {high:g}"
+            path, line, f"{column}: got {_shown(cell)}, expected a number of at most {high:g}"
         )
     return number
 

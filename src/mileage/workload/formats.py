@@ -7,18 +7,20 @@ from typing import get_args
 import msgspec
 
 from mileage.core.errors import TraceError
+from mileage.workload.json_line import not_json
 from mileage.workload.read_options import TraceFormat
 from mileage.workload.readers import azure, burstgpt
 
 __all__ = ["detect_format"]
 
 _SHOWN_BYTES = 60
+_LEAST_COLUMNS = 3
 
 
 def detect_format(first: bytes, path: str) -> TraceFormat:
     """The format of a trace that begins with this line (not an empty one). Raises TraceError."""
     text = first.strip().removeprefix(b"\xef\xbb\xbf")
-    if text.startswith(b"{"):
+    if text.startswith((b"{", b"[")):
         return _of_object(text, path)
     lower = text.lower()
     if lower == azure.HEADER or azure.is_record(text):
@@ -37,8 +39,7 @@ def _of_object(text: bytes, path: str) -> TraceFormat:
     try:
         keys = set(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = f"begins as a JSON object and is none: {error}"
-        raise TraceError(path, 1, message) from None
+        raise TraceError(path, 1, not_json(text, error)) from None
     if "arrived_s" in keys:
         return "mileage-jsonl"
     if {"timestamp", "input_length"} <= keys:
@@ -58,6 +59,12 @@ def _is_name(cell: bytes) -> bool:
 
 def _unknown(first: bytes, path: str) -> TraceError:
     shown = first[:_SHOWN_BYTES].decode("utf-8", "replace")
+    for name, sign in (("semicolons", b";"), ("tabs", b"\t"), ("bars", b"|")):
+        if first.count(sign) >= _LEAST_COLUMNS - 1 and b"," not in first:
+            message = (
+                f"begins with {shown!r}: expected columns with commas between them, not {name}"
+            )
+            return TraceError(path, 1, message)
     return TraceError(
         path,
         1,

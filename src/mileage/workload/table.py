@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mileage.core.errors import TraceError
 
 __all__ = ["Table"]
+
+_CELL_CHARACTERS_MAX: Final = 16 * 1024 * 1024
 
 
 class Table:
@@ -19,6 +22,8 @@ class Table:
 
     def __init__(self, lines: Iterable[bytes], path: str) -> None:
         self._path = path
+        # A row of ours may have a long list of blocks in one cell.
+        csv.field_size_limit(_CELL_CHARACTERS_MAX)
         self._reader = csv.reader(self._decoded(lines), strict=True)
         self._columns = 0
 
@@ -26,7 +31,8 @@ class Table:
         """The names of the columns, stripped; to be asked first."""
         for _, cells in self._rows():
             names = [name.strip() for name in cells]
-            twice = sorted({name for name in names if names.count(name) > 1})
+            lower = [name.lower() for name in names]
+            twice = sorted(name for name in names if name and lower.count(name.lower()) > 1)
             if twice:
                 raise TraceError(self._path, 1, f"two columns are named {twice[0]!r}")
             self._columns = len(names)
@@ -46,12 +52,14 @@ class Table:
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         reader = self._reader
+        began = reader.line_num + 1
         try:
             for cells in reader:
                 if cells:
                     yield reader.line_num, cells
+                began = reader.line_num + 1
         except csv.Error as error:
-            raise TraceError(self._path, reader.line_num, str(error)) from None
+            raise TraceError(self._path, *_told(str(error), began, reader.line_num)) from None
 
     def _decoded(self, lines: Iterable[bytes]) -> Iterator[str]:
         for number, line in enumerate(lines, 1):
@@ -61,3 +69,12 @@ class Table:
                 raise TraceError(self._path, number, "is not UTF-8 text") from None
             # Not stripped: a name in quotes may hold ends of lines.
             yield text if text.endswith("\n") else f"{text}\n"
+
+
+def _told(message: str, began: int, line: int) -> tuple[int, str]:
+    """The line to name, and the fault in other words than those of the csv module."""
+    if message == "unexpected end of data":
+        return began, "has a quote that is not closed: expected another one"
+    if message.startswith("field larger than"):
+        return began, f"has a cell of over {_CELL_CHARACTERS_MAX:,} characters: is a quote missing?"
+    return line, message

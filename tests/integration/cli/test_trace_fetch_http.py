@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from mileage.cli.trace_fetch import fetch_trace
-from mileage.core.errors import TraceError
+from mileage.core.errors import FileError
 from mileage.engines.embedded.web_source import WebSettings, WebSource
 from tests.support.loopback_server import Answer, LoopbackServer, Reset, Seen, http
 from tests.support.traces import AZURE_FILE, PINNED
@@ -52,13 +52,13 @@ def test_a_file_behind_a_redirect(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_fails(tmp_path: Path, answer: Answer, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(FileError, match=message):
         fetched({"/trace.csv": answer}, "/trace.csv", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_server(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="Connection refused"):
+    with pytest.raises(FileError, match="Connection refused"):
         fetch_trace(
             "name",
             replace(PINNED, url="http://127.0.0.1:9/trace.csv"),

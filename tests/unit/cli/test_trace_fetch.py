@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mileage.cli.trace_catalogue import CATALOGUE, DataSet, fetched_path, trace_directory
 from mileage.cli.trace_fetch import fetch_trace
 from mileage.cli.trace_source import open_trace
-from mileage.core.errors import TraceError
+from mileage.core.errors import ConfigError, FileError
 from mileage.engines.embedded.web_source import SourceError
 from tests.support.traces import AZURE, AZURE_FILE, PINNED
 
@@ -84,15 +84,18 @@ def test_a_mirror_is_asked_instead(tmp_path: Path) -> None:
 def test_what_is_not_the_trace_is_not_kept(
     tmp_path: Path, web: Web, known: DataSet, message: str
 ) -> None:
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(FileError, match=message):
         fetch(tmp_path, web, known)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TraceError, match="cannot be written"):
+    with pytest.raises(ConfigError, match=r"--directory: .* \(File exists\)"):
         fetch(tmp_path / "file", Web(AZURE_FILE))
+    (tmp_path / "trace.csv").mkdir()
+    with pytest.raises(ConfigError, match=r"--directory: .* this is a directory"):
+        fetch(tmp_path, Web(AZURE_FILE), UNKNOWN)
 
 
 def test_names_are_traces_once_they_are_fetched(

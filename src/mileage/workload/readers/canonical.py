@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from mileage.core.errors import TraceError
-from mileage.workload.json_line import decode_line
+from mileage.workload.json_line import decode_line, fault_text
 from mileage.workload.ordering import Row
 from mileage.workload.read_options import ReadTally
 from mileage.workload.table import Table
@@ -53,7 +53,9 @@ def csv_rows(lines: Iterable[bytes], path: str, tally: ReadTally) -> Iterator[Ro
                 values[name] = cell.split(" ") if name == "prefix_blocks" else cell
         try:
             request = msgspec.convert(values, TraceRequest, strict=False)
-        except (msgspec.ValidationError, ValueError) as error:
+        except msgspec.ValidationError as error:
+            raise TraceError(path, number, fault_text(error)) from None
+        except ValueError as error:
             raise TraceError(path, number, str(error)) from None
         fault = fault_of(request)
         if fault is not None:

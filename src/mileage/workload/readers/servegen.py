@@ -83,7 +83,9 @@ class _Client:
         self._number, self._seed = client.number, seed
         self._path = client.dataset_path
         self._windows = _windows(client.trace, client.trace_path)
-        self._texts = decode_line(_decoder, client.dataset, self._path, 1)
+        self._texts = decode_line(
+            _decoder, client.dataset, self._path, 1, expected="one JSON object"
+        )
         try:
             self._starts = sorted((int(key), key) for key in self._texts)
         except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.reference import commands, configuration, gpus, metrics
+from scripts.reference import commands, configuration, gpus, metrics, scenario
 
 from mileage.cli.config import Config
 from mileage.cli.hot_keys import is_hot
@@ -25,6 +25,7 @@ def pages() -> dict[Path, str]:
         directory / "configuration.md": configuration.render(Config, is_hot),
         directory / "gpus.md": gpus.render(GPUS, ARCHITECTURES),
         directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),
+        directory / "scenario.md": scenario.render(),
     }
 
 

@@ -111,6 +111,9 @@ def _section(
 
 def _struct_in(type_: msgspec.inspect.Type) -> tuple[str, type[msgspec.Struct]] | None:
     """The struct that makes the type a section, and the form of that section's header."""
+    if isinstance(type_, msgspec.inspect.UnionType):  # a struct, or None
+        structs = [t for t in type_.types if isinstance(t, msgspec.inspect.StructType)]
+        type_ = structs[0] if len(structs) == 1 else type_
     match type_:
         case msgspec.inspect.StructType():
             return "[{}]", type_.cls
@@ -158,6 +161,8 @@ def _type_name(type_: msgspec.inspect.Type) -> str:
             return " or ".join(f"`{json.dumps(v)}`" for v in type_.values)
         case msgspec.inspect.VarTupleType():
             return f"list of {_type_name(type_.item_type)}"
+        case msgspec.inspect.TupleType():
+            return f"[{', '.join(_type_name(t) for t in type_.item_types)}]"
         case msgspec.inspect.UnionType():
             some = [t for t in type_.types if not isinstance(t, msgspec.inspect.NoneType)]
             return " or ".join(_type_name(t) for t in some)

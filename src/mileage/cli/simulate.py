@@ -39,6 +39,10 @@ def run(context: typer.Context, arguments: RunArguments) -> None:
 
     Example: mileage simulate --trace synthetic:rate=8,duration=10m --model llama-3.1-8b --gpu h100
     --slo ttft=2s,itl=60ms
+
+    With features of its engines: --engine-option speculation.draft_tokens=3, or --engine-option
+    disaggregation.decode_engines=2; with replicas that come and go: --replicas 4 --schedule
+    0s:1,10m:4 --cold-start 90s
     """
     if context.invoked_subcommand is not None:
         for name in context.params:
@@ -72,6 +76,9 @@ def compare(context: typer.Context, arguments: CompareArguments) -> None:
 
     Example: mileage simulate compare --trace synthetic:rate=30,duration=10m --model llama-3.1-8b
     --gpu h100 --slo ttft=2s,itl=60ms --policy off,static:64,model
+
+    What a feature is worth: --policy off --variant 'static static_batch.size=8' --variant
+    'contiguous kv_layout=contiguous context_tokens_max=8192'
     """
     check_report(arguments.report)
     scenario = scenario_of(arguments, several=True)

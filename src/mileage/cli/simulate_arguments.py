@@ -72,7 +72,7 @@ class RunArguments:
     engine_max_seqs: Annotated[
         int | None,
         typer.Option(
-            help="Requests that an engine runs at once (max_num_seqs). "
+            help="Requests that an engine, or each of its --dp ranks, runs at once (max_num_seqs). "
             "[default: vLLM's on that GPU]"
         ),
     ] = None
@@ -89,19 +89,59 @@ class RunArguments:
         ),
     ] = None
     prefix_cache: Annotated[
-        bool,
-        typer.Option(help="Find blocks of earlier prompts again."),
-    ] = True
+        bool | None,
+        typer.Option(help="Find blocks of earlier prompts again. [default: yes]"),
+    ] = None
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="KEY=VALUE: any key of an engine: kv_layout=contiguous, static_batch.size=8, "
+            "speculation.draft_tokens=3, disaggregation.decode_engines=2, adapters.slots=4, "
+            "chunked_prefill=false. May be repeated. All keys: docs/reference/scenario.md."
+        ),
+    ] = None
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file with the tables [engine], [scaling] and [sharing]; options go "
+            "before it."
+        ),
+    ] = None
+    graph_sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Batch sizes with a CUDA graph, such as 1,2,4,8,16; or none. "
+            "[default: those that vLLM captures]"
+        ),
+    ] = None
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help="Replicas that are wanted from a time on: 0s:1,10m:4. [default: all, always]"
+        ),
+    ] = None
+    cold_start: Annotated[
+        str | None,
+        typer.Option(help="Time from asking for a replica to its first request. [default: 60s]"),
+    ] = None
+    share: Annotated[
+        str | None,
+        typer.Option(
+            help="REPLICAS[:RATIO] on each GPU, which take turns: 2; under MPS they get RATIO "
+            "times as much done together: 2:1.3. Each has an equal part of the memory."
+        ),
+    ] = None
     gpu_memory: Annotated[
         float,
         typer.Option(help="Share of the memory that an engine uses (gpu_memory_utilization)."),
     ] = 0.9
     noise: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="Standard deviation of a step's time over its mean. [of a fitted engine: as seen]"
+            help="Standard deviation of a step's time over its mean. [default: 0; of a fitted "
+            "engine: as seen]"
         ),
-    ] = 0.0
+    ] = None
     policy: Annotated[
         str | None,
         typer.Option(
@@ -178,7 +218,8 @@ class RunArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareArguments(RunArguments):
-    """Of `compare`: `--gpu`, `--tp` and `--policy` are lists, separated by commas."""
+    """Of `compare`: `--gpu`, `--tp` and `--policy` are lists, separated by commas; `--variant` adds
+    engines with other options."""
 
     gpu: Annotated[
         str | None,
@@ -193,6 +234,13 @@ class CompareArguments(RunArguments):
         typer.Option(
             help="Policies as of mileage simulate, separated by commas. [default: that of the "
             "configuration: model]"
+        ),
+    ] = None
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="'NAME KEY=VALUE ...': the same engine with those options besides, as a "
+            "simulation of its own: 'static static_batch.size=8'. May be repeated."
         ),
     ] = None
 

@@ -11,6 +11,7 @@ from mileage import __version__
 from mileage.cli.simulate_capacity import Capacity, Goal
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
 from mileage.cli.simulate_fitted import beyond_seen
+from mileage.cli.simulate_fleet import engines_of
 from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
 from mileage.cli.simulate_workload import Workload
@@ -130,12 +131,21 @@ def arm_assumptions(run: ArmRun) -> dict[str, Any]:
         "model": fleet.model,
         "gpu": fleet.gpu,
         "replicas": fleet.replicas,
-        "gpus": fleet.gpus * fleet.replicas,
+        "gpus": _whole(fleet.gpus * fleet.replicas),
         "step_times": "roofline",
         **fleet.layout,
+        "variant": fleet.variant,
         "engine": msgspec.to_builtins(engine),
+        "engines_per_replica": engines_of(engine),
+        "replicas_per_gpu": fleet.sharing.replicas,
+        "shared_capacity_ratio": fleet.sharing.capacity_ratio,
+        "scaling": None if fleet.scaling is None else msgspec.to_builtins(fleet.scaling),
         "kv_tokens": engine.kv_blocks * engine.block_tokens,
         "extrapolated": beyond_seen(fleet, run.result),
         "usd_per_gpu_hour": fleet.usd_per_gpu_hour,
         "price_source": fleet.price_source,
     }
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value == int(value) else value

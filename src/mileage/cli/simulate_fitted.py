@@ -9,10 +9,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from mileage.cli.simulate_arguments import RunArguments
-from mileage.cli.simulate_fleet import Fleet
+from mileage.cli.simulate_features import Features, Limits
+from mileage.cli.simulate_fleet import Fleet, check_replicas, engines_of
 from mileage.control.config import CostsConfig
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
+from mileage.core.slo import SloConfig
 from mileage.costmodel.fitted_engine import FittedEngine
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.outcome import OK
@@ -66,7 +68,9 @@ def fitted_engine(path: str) -> FittedEngine:
         raise ConfigError("--engine", path, f"{error.expected} ({error.key})") from None
 
 
-def fitted_fleet(arguments: RunArguments, costs: CostsConfig) -> Fleet:
+def fitted_fleet(
+    arguments: RunArguments, features: Features, costs: CostsConfig, slo: SloConfig
+) -> Fleet:
     """Equal replicas of the engine in `--engine`. Raises ConfigError by option."""
     path = arguments.engine
     for name, default in _UNUSED.items():
@@ -81,22 +85,29 @@ def fitted_fleet(arguments: RunArguments, costs: CostsConfig) -> Fleet:
     ):
         if limit is not None:
             require_range(key, limit, 1, 1_000_000)
-    running_max = arguments.engine_max_seqs or fitted.running_max
-    tokens = arguments.engine_tokens or max(fitted.step_tokens_max, running_max)
-    if running_max > tokens:
-        expected = f"at most the tokens of a step ({tokens}): each request decodes in every one"
-        raise ConfigError("--engine-max-seqs", running_max, expected)
     shared = fitted.shared_prompt_tokens
-    kv_tokens = fitted.kv_tokens_max or running_max * _CONTEXT_TOKENS
+
+    def kv_blocks(sized: EngineConfig) -> int:
+        # What all share is left out of every prompt, and of each one's room.
+        tokens = fitted.kv_tokens_max or sized.running_max * _CONTEXT_TOKENS
+        return max(1, (tokens - shared * sized.running_max) // sized.block_tokens)
+
+    own = {"block_tokens": 1, "noise_ratio": fitted.noise_ratio}
+    engine = replace(features, written={**own, **features.written}).engine(
+        Limits(fitted.running_max, max(fitted.step_tokens_max, fitted.running_max)),
+        slo.of(fitted.model),
+        kv_blocks,
+    )
+    check_replicas(arguments.replicas, features, engine)
     usd, source = arguments.price, "--price"
     if usd is None:
         usd, source = costs.usd_per_gpu_hour, "costs.usd_per_gpu_hour of the configuration"
     name = fitted.steps.engine or Path(path).stem
     return Fleet(
-        name=name,
+        name=name if features.variant is None else f"{name} ({features.variant})",
         model=fitted.model,
         gpu=name,
-        gpus=1,
+        gpus=engines_of(engine) / features.sharing.replicas,
         replicas=arguments.replicas,
         layout={
             "engine_kind": path,
@@ -106,19 +117,13 @@ def fitted_fleet(arguments: RunArguments, costs: CostsConfig) -> Fleet:
             "first_token_s": fitted.first_token_s,
             "shared_prompt_tokens": shared,
         },
-        engine=EngineConfig(
-            # What all share is left out of every prompt, and of each one's room.
-            kv_blocks=max(1, kv_tokens - shared * running_max),
-            running_max=running_max,
-            step_tokens_max=tokens,
-            block_tokens=1,
-            long_prefill_tokens_max=arguments.long_prefill,
-            prefix_cache=arguments.prefix_cache,
-            noise_ratio=arguments.noise or fitted.noise_ratio,
-        ),
-        table=fitted.step_table(running_max, tokens),
+        engine=engine,
+        table=fitted.step_table(engine.rows_max, engine.step_tokens_max),
         usd_per_gpu_hour=usd,
         price_source=source if usd is not None else None,
+        sharing=features.sharing,
+        scaling=features.scaling,
+        variant=features.variant,
         fitted=fitted,
     )
 

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Final, get_args
 
 import msgspec
 
 from mileage.cli.model_source import model_of
+from mileage.cli.scenario_file import SharingConfig
 from mileage.cli.simulate_arguments import RunArguments
+from mileage.cli.simulate_features import Features, Limits
+from mileage.cli.simulate_price import price_of
 from mileage.control.config import CostsConfig
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
+from mileage.core.slo import SloConfig
 from mileage.costmodel.catalogue import gpu
 from mileage.costmodel.deployment import Deployment
 from mileage.costmodel.fitted_engine import FittedEngine
 from mileage.costmodel.gpu import Gpu
 from mileage.costmodel.layout import Engine
 from mileage.costmodel.precision import KvPrecision, precision
-from mileage.costmodel.price import gpu_prices
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.node import ReplicaSpec
+from mileage.sim.scaling import ScalingConfig
 
-__all__ = ["Fleet", "fleet_of"]
+__all__ = ["Fleet", "check_replicas", "engines_of", "fleet_of"]
 
 _GIB: Final = 1 << 30
-_BLOCK_TOKENS: Final = 16
-_PRICE_MAX_USD: Final = 1e6
 _KEYS: Final = {
     "tensor_parallel": "--tp",
     "data_parallel": "--dp",
@@ -39,10 +40,6 @@ _KEYS: Final = {
     "precision": "--precision",
     "requests_max": "--engine-max-seqs",
     "step_tokens_max": "--engine-tokens",
-    "engine.running_max": "--engine-max-seqs",
-    "engine.step_tokens_max": "--engine-tokens",
-    "engine.long_prefill_tokens_max": "--long-prefill",
-    "engine.noise_ratio": "--noise",
 }
 """The option that sets what an error of the cost model names."""
 
@@ -51,11 +48,11 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Equal replicas of one model on one kind of GPU."""
 
     name: str
-    """Of the GPU and, beyond one, how many a replica has."""
+    """Of the GPU and, beyond one, how many a replica has; and of the variant, where it is one."""
     model: str
     gpu: str
-    gpus: int
-    """Of one replica."""
+    gpus: float
+    """Of one replica: those of all of its engines, or its part of the GPUs that it shares."""
     replicas: int
     layout: dict[str, int | str | float]
     """What was assumed of a replica, for the record."""
@@ -63,35 +60,69 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     table: StepTable
     usd_per_gpu_hour: float | None
     price_source: str | None
+    sharing: SharingConfig = SharingConfig()
+    scaling: ScalingConfig | None = None
+    variant: str | None = None
     fitted: FittedEngine | None = None
     """The engine whose records all this is from, in place of a model and a GPU."""
 
     @property
     def specs(self) -> list[ReplicaSpec]:
         """The replicas as the simulator takes them."""
+        share, ratio = self.sharing.replicas, self.sharing.capacity_ratio
         return [
             ReplicaSpec(
                 name=f"replica-{number}",
                 engine=self.engine,
                 table=self.table,
                 models=(self.model,),
-                gpus=float(self.gpus),
+                gpus=self.gpus,
+                shared_gpu=f"gpu-{number // share}" if share > 1 else None,
+                shared_capacity_ratio=ratio if share > 1 else 1.0,
             )
             for number in range(self.replicas)
         ]
 
 
-def fleet_of(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) -> Fleet:
+def engines_of(engine: EngineConfig) -> int:
+    """Engines of a replica, each with GPUs of its own."""
+    apart = engine.disaggregation
+    return 1 if apart is None else apart.prefill_engines + apart.decode_engines
+
+
+def check_replicas(replicas: int, features: Features, engine: EngineConfig) -> None:
+    """Raises ConfigError where so many replicas cannot share GPUs or be scaled as is asked."""
+    share = features.sharing.replicas
+    if replicas % share:
+        raise ConfigError("--replicas", replicas, f"a multiple of {share}: so many share a GPU")
+    if share > 1 and (engines_of(engine) > 1 or engine.dp_ranks > 1):
+        raise ConfigError("--share", share, "1 for a replica of several engines or ranks")
+    if features.scaling is not None:
+        most = max((count for _, count in features.scaling.schedule), default=0)
+        if most > replicas:
+            raise ConfigError("--schedule", most, f"at most --replicas ({replicas})")
+
+
+def fleet_of(
+    arguments: RunArguments,
+    gpu_name: str,
+    tp: int,
+    features: Features,
+    costs: CostsConfig,
+    slo: SloConfig,
+) -> Fleet:
     """The fleet of those arguments, on such GPUs. Raises ConfigError by option: an unknown name, a
     model that does not fit, GPUs that it cannot be split over."""
     try:
-        return _fleet(arguments, gpu_name, tp, costs)
+        return _fleet(
+            arguments, _deployment(arguments, gpu_name, tp, features), features, costs, slo
+        )
     except ConfigError as error:
         key = _KEYS.get(error.key, error.key)
         raise ConfigError(key, error.value, error.expected, place=error.place) from None
 
 
-def _fleet(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) -> Fleet:
+def _deployment(arguments: RunArguments, gpu_name: str, tp: int, features: Features) -> Deployment:
     assert arguments.model is not None
     kinds: dict[str, KvPrecision] = {kind: kind for kind in get_args(KvPrecision)}
     engines: dict[str, Engine] = {engine: engine for engine in get_args(Engine)}
@@ -101,10 +132,9 @@ def _fleet(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) 
     ):
         if value not in known:
             raise ConfigError(key, value, f"one of {', '.join(known)}")
-    card = gpu(gpu_name)
-    deployment = Deployment(
+    return Deployment(
         model=model_of(arguments.model),
-        gpu=card,
+        gpu=gpu(gpu_name),
         tensor_parallel=tp,
         data_parallel=arguments.dp,
         pipeline_parallel=arguments.pp,
@@ -112,80 +142,70 @@ def _fleet(arguments: RunArguments, gpu_name: str, tp: int, costs: CostsConfig) 
         weights=precision(arguments.precision),
         kv=kinds[arguments.kv_dtype],
         engine=engines[arguments.engine],
-        gpu_memory_utilization_ratio=arguments.gpu_memory,
+        gpu_memory_utilization_ratio=arguments.gpu_memory / features.sharing.replicas,
     )
-    seqs, tokens = _engine_limits(arguments, card)
-    engine = EngineConfig(
-        kv_blocks=deployment.kv_blocks(_BLOCK_TOKENS, tokens, seqs),
-        running_max=seqs,
-        step_tokens_max=tokens,
-        block_tokens=_BLOCK_TOKENS,
-        long_prefill_tokens_max=arguments.long_prefill,
-        prefix_cache=arguments.prefix_cache,
-        noise_ratio=arguments.noise,
+
+
+def _fleet(
+    arguments: RunArguments,
+    deployment: Deployment,
+    features: Features,
+    costs: CostsConfig,
+    slo: SloConfig,
+) -> Fleet:
+    card, ranks = deployment.gpu, deployment.data_parallel
+
+    def kv_blocks(sized: EngineConfig) -> int:
+        tokens, seqs = sized.step_tokens_max // ranks, sized.running_max // ranks
+        return deployment.kv_blocks(sized.block_tokens, tokens, seqs)
+
+    engine = features.engine(
+        Limits(*_engine_limits(arguments, card), ranks), slo.of(deployment.model.name), kv_blocks
     )
-    usd, source = _price(arguments, costs, card)
-    gpus = deployment.gpus
+    check_replicas(arguments.replicas, features, engine)
+    usd, source = price_of(arguments, costs, card)
+    gpus = deployment.gpus * engines_of(engine)
+    name = card.name if gpus == 1 else f"{gpus}x {card.name}"
     return Fleet(
-        name=card.name if gpus == 1 else f"{gpus}x {card.name}",
+        name=name if features.variant is None else f"{name} ({features.variant})",
         model=deployment.model.name,
         gpu=card.name,
-        gpus=gpus,
+        gpus=gpus / features.sharing.replicas,
         replicas=arguments.replicas,
         layout={
             "engine_kind": deployment.engine,
-            "tensor_parallel": tp,
+            "tensor_parallel": deployment.tensor_parallel,
             "data_parallel": arguments.dp,
             "pipeline_parallel": arguments.pp,
             "expert_parallel": arguments.ep,
             "weights": deployment.weights,
             "kv": deployment.kv,
-            "gpu_memory_utilization_ratio": arguments.gpu_memory,
+            "gpu_memory_utilization_ratio": deployment.gpu_memory_utilization_ratio,
             "weight_gb_per_gpu": round(deployment.weight_bytes / 1e9, 3),
         },
         engine=engine,
-        table=deployment.step_table(seqs, tokens),
+        table=deployment.step_table(engine.rows_max, engine.step_tokens_max, features.graph_sizes),
         usd_per_gpu_hour=usd,
         price_source=source,
+        sharing=features.sharing,
+        scaling=features.scaling,
+        variant=features.variant,
     )
 
 
 def _engine_limits(arguments: RunArguments, card: Gpu) -> tuple[int, int]:
-    """Requests at once and tokens of a step: as given, else as vLLM's server chooses by the GPU.
+    """Requests at once and tokens of a step, as vLLM's server chooses by the GPU.
 
     vllm/engine/arg_utils.py, EngineArgs.get_batch_defaults (0.11 and later).
     """
-    if card.memory_bytes >= 160 * _GIB:
-        seqs, tokens = 1024, 16384
-    elif card.memory_bytes >= 70 * _GIB and not card.name.startswith("A100"):
-        seqs, tokens = 1024, 8192
-    else:
-        seqs, tokens = 256, 2048
-    given = arguments.engine_max_seqs, arguments.engine_tokens
-    for key, value in zip(("--engine-max-seqs", "--engine-tokens"), given, strict=True):
+    for key, value in (
+        ("--engine-max-seqs", arguments.engine_max_seqs),
+        ("--engine-tokens", arguments.engine_tokens),
+    ):
         if value is not None:
             require_range(key, value, 1, 1_000_000)
-    if given[1] is not None and given[0] is None:
-        seqs = min(seqs, given[1])
-    return given[0] or seqs, given[1] or max(tokens, given[0] or 0)
-
-
-def _price(
-    arguments: RunArguments, costs: CostsConfig, card: Gpu
-) -> tuple[float | None, str | None]:
-    """USD per GPU and hour, and where that is from."""
-    if arguments.price is not None:
-        require_range("--price", arguments.price, 0.0, _PRICE_MAX_USD)
-        return arguments.price, "--price"
-    if costs.usd_per_gpu_hour is not None:
-        return costs.usd_per_gpu_hour, "costs.usd_per_gpu_hour of the configuration"
-    offers = gpu_prices(card)
-    if not offers:
-        return None, None
-    usd = statistics.median(offer.usd_per_gpu_hour for offer in offers)
-    low, high = offers[0], offers[-1]
-    if low is high:
-        return usd, f"{low.provider}, on demand ({low.source}, {low.date})"
-    of_low = f"{low.usd_per_gpu_hour:g} ({low.provider}, {low.date})"
-    of_high = f"{high.usd_per_gpu_hour:g} ({high.provider}, {high.date})"
-    return usd, f"median of {len(offers)} public prices on demand, {of_low} to {of_high}"
+    if card.memory_bytes >= 160 * _GIB:
+        return 1024, 16384
+    if card.memory_bytes >= 70 * _GIB and not card.name.startswith("A100"):
+        return 1024, 8192
+    return 256, 2048

@@ -13,6 +13,7 @@ from mileage.cli.simulate_document import arm_assumptions, assumptions
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
 from mileage.cli.simulate_lines import (
     comparison_line,
+    engine_line,
     fleet_line,
     targets_line,
     trace_line,
@@ -76,6 +77,11 @@ def _page(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
 
     first = runs[0]
     fleets = {run.arm.fleet.name: fleet_line(run) for run in runs}
+    besides = {
+        f"{run.arm.fleet.name}: {line}" if len(fleets) > 1 else line: None
+        for run in runs
+        if (line := engine_line(run)) is not None
+    }
     single = len(runs) == 1
     verdict = verdict_line(scenario, first) if single else comparison_line(scenario, runs)
     figures = []
@@ -95,6 +101,7 @@ def _page(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
         verdict=verdict,
         lines=(
             *(("Fleet", line) for line in fleets.values()),
+            *(("Engine", line) for line in besides),
             ("Trace", trace_line(work, first)),
             ("Policy" if single else "Policies", ", ".join(_names(runs))),
             ("Targets", targets_line(scenario)),

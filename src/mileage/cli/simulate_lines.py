@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from mileage.cli.simulate_capacity import Capacity, Goal
 from mileage.cli.simulate_format import percent, rate, seconds, usd
 from mileage.cli.simulate_run import ArmRun
@@ -13,8 +15,10 @@ from mileage.cli.simulate_workload import Workload
 __all__ = [
     "capacity_line",
     "comparison_line",
+    "engine_line",
     "fleet_line",
     "offered_rps",
+    "path_note",
     "policy_line",
     "targets_line",
     "trace_line",
@@ -33,6 +37,46 @@ def fleet_line(run: ArmRun) -> str:
         f"KV cache for {kv:,} tokens, up to {engine.running_max:,} requests and "
         f"{engine.step_tokens_max:,} tokens a step"
     )
+
+
+def engine_line(run: ArmRun) -> str | None:
+    """What engines have besides, and how the fleet is kept; None: nothing."""
+    fleet = run.arm.fleet
+    shown = {"kv_blocks", "running_max", "step_tokens_max", "block_tokens"}
+    parts = [
+        f"{field.name}={_spelled(getattr(fleet.engine, field.name))}"
+        for field in msgspec.structs.fields(fleet.engine)
+        if field.name not in shown and getattr(fleet.engine, field.name) != field.default
+    ]
+    if fleet.sharing.replicas > 1:
+        parts.append(f"{fleet.sharing.replicas} replicas on each GPU")
+    if fleet.scaling is not None:
+        steps = (f"{count} from {seconds(at_s)}" for at_s, count in fleet.scaling.schedule)
+        start = f"a cold start takes {seconds(fleet.scaling.start_s)}"
+        parts.append(f"replicas: {', '.join(steps)}; {start}")
+    return ", ".join(parts) or None
+
+
+def _spelled(value: object) -> str:
+    """A key's value as --engine-option takes it; of a table only what is not its default."""
+    if isinstance(value, msgspec.Struct):
+        own = {
+            field.name: getattr(value, field.name)
+            for field in msgspec.structs.fields(value)
+            if getattr(value, field.name) != field.default
+        }
+        return "{" + ", ".join(f"{name}: {_spelled(each)}" for name, each in own.items()) + "}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_spelled(each) for each in value) + "]"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def path_note(scenario: Scenario, run: ArmRun) -> str:
+    """Why the compiled path was not taken, where somebody could wonder; else nothing."""
+    reason = run.path_reason
+    if scenario.path != "auto" or reason is None or reason.startswith("too few"):
+        return ""
+    return f"in Python, not compiled: {reason}"
 
 
 def trace_line(work: Workload, run: ArmRun) -> str:

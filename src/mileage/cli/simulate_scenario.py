@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from mileage.cli.config import load_config
 from mileage.cli.simulate_arguments import RunArguments
+from mileage.cli.simulate_features import features_of
 from mileage.cli.simulate_fitted import fitted_fleet, is_fitted
 from mileage.cli.simulate_fleet import Fleet, fleet_of
 from mileage.cli.simulate_policy import PolicyChoice, policy_choice, slo_of
-from mileage.control.config import ControlConfig, CostsConfig
+from mileage.control.config import ControlConfig
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
 from mileage.core.slo import Slo
@@ -76,7 +77,7 @@ def scenario_of(
             raise ConfigError(key, value, f"one of {', '.join(known)}")
     require_range("--rate-scale", arguments.rate_scale, 1e-6, 1e6)
     control = _control(arguments)
-    fleets = _fleets(arguments, control.costs, several=several)
+    fleets = _fleets(arguments, control, several=several)
     spelled = _listed("--policy", arguments.policy, several) or [None]
     policies = [policy_choice(text, control.governor) for text in spelled]
     arms = [
@@ -97,6 +98,7 @@ def scenario_of(
             patience_s=None
             if arguments.patience is None
             else seconds_of("--patience", arguments.patience),
+            scaling=fleets[0].scaling,
         ),
         path=arguments.path,
         gaps=arguments.gaps,
@@ -107,16 +109,22 @@ def scenario_of(
     return scenario
 
 
-def _fleets(arguments: RunArguments, costs: CostsConfig, *, several: bool) -> list[Fleet]:
+def _fleets(arguments: RunArguments, control: ControlConfig, *, several: bool) -> list[Fleet]:
+    variants, costs, slo = features_of(arguments, variants=several), control.costs, control.slo
     if is_fitted(arguments.engine):
-        return [fitted_fleet(arguments, costs)]
+        return [fitted_fleet(arguments, each, costs, slo) for each in variants]
     if arguments.model is None:
         raise ConfigError("--model", None, "a model, such as llama-3.1-8b")
     gpus = _listed("--gpu", arguments.gpu, several)
     if not gpus:
         raise ConfigError("--gpu", None, "a GPU, such as h100")
     parallel = [_count(text) for text in _listed("--tp", arguments.tp, several)]
-    return [fleet_of(arguments, str(gpu), tp, costs) for gpu in gpus for tp in parallel]
+    return [
+        fleet_of(arguments, str(gpu), tp, each, costs, slo)
+        for gpu in gpus
+        for tp in parallel
+        for each in variants
+    ]
 
 
 def _control(arguments: RunArguments) -> ControlConfig:
@@ -155,9 +163,13 @@ def _arm_name(
     fleet: Fleet, policy: PolicyChoice, fleets: list[Fleet], policies: list[PolicyChoice]
 ) -> str:
     """What differs between the arms."""
-    if len(fleets) == 1:
-        return policy.name
-    return fleet.name if len(policies) == 1 else f"{fleet.name} {policy.name}"
+    names = []
+    if len(fleets) > 1:
+        gpus = {(each.gpu, each.layout.get("tensor_parallel")) for each in fleets}
+        names.append(fleet.name if len(gpus) > 1 else fleet.variant or "plain")
+    if len(policies) > 1 or not names:
+        names.append(policy.name)
+    return " ".join(names)
 
 
 def _check_limits(scenario: Scenario) -> None:

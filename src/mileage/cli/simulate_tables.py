@@ -16,8 +16,10 @@ from mileage.cli.simulate_format import count, percent, rate, seconds, usd
 from mileage.cli.simulate_lines import (
     capacity_line,
     comparison_line,
+    engine_line,
     fleet_line,
     offered_rps,
+    path_note,
     policy_line,
     targets_line,
     trace_line,
@@ -39,8 +41,12 @@ def show_run(scenario: Scenario, work: Workload, run: ArmRun) -> None:
     """One simulation, for people."""
     console = _console()
     console.print(Text.assemble(("Fleet   ", "bold"), safe_text(fleet_line(run))))
+    if (besides := engine_line(run)) is not None:
+        console.print(Text.assemble(("Engine  ", "bold"), safe_text(besides)))
     console.print(Text.assemble(("Trace   ", "bold"), safe_text(trace_line(work, run))))
     console.print(Text.assemble(("Policy  ", "bold"), safe_text(policy_line(scenario, run))))
+    if note := path_note(scenario, run):
+        console.print(Text.assemble(("Path    ", "bold"), safe_text(note)))
     console.print()
     console.print(_latencies(scenario, run.summary))
     console.print()
@@ -132,10 +138,18 @@ def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) 
 
 def _show_common(console: Console, scenario: Scenario, trace: str, runs: Sequence[ArmRun]) -> None:
     fleets = {run.arm.fleet.name: run for run in runs}
+    besides = {
+        f"{run.arm.fleet.variant}: {line}" if run.arm.fleet.variant else line: None
+        for run in fleets.values()
+        if (line := engine_line(run)) is not None
+    }
+    notes = {note: None for run in runs if (note := path_note(scenario, run))}
     for title, lines in (
-        ("Fleet", [fleet_line(run) for run in fleets.values()]),
+        ("Fleet", list({fleet_line(run): None for run in fleets.values()})),
+        ("Engine", list(besides)),
         ("Trace", [trace]),
         ("Targets", [targets_line(scenario)]),
+        ("Path", list(notes)),
     ):
         for number, line in enumerate(lines):
             head = "" if number else title

@@ -74,8 +74,11 @@ class Engine(StepClock):
     # --- for the host -------------------------------------------------------------------------
 
     def fits(self, sequence: Sequence) -> bool:
-        """Whether the engine could ever serve such a request: all of it must fit into the cache."""
+        """Whether the engine could ever serve such a request: all of it must fit into the cache,
+        and into one step where prompts are not cut (also after it gave way)."""
         tokens = sequence.prompt_tokens + max(0, sequence.output_tokens - 1)
+        if not self.config.chunked_prefill and tokens > self.config.step_tokens_max:
+            return False
         most = self.config.kv_blocks if self.config.kv_layout == "paged" else 1
         return blocks_of(tokens, self.config.block_tokens) <= most
 
@@ -331,6 +334,8 @@ class Engine(StepClock):
         found = pool.found(sequence)
         known = found * sequence.unit_tokens
         chunk = min(sequence.target - known, most)
+        if chunk < sequence.target - known and not self.config.chunked_prefill:
+            return 0
         tokens = sequence.target if self.config.whole_prompt_fits else known + chunk
         if not pool.admits(sequence, found, tokens, spare):
             return 0

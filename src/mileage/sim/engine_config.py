@@ -33,6 +33,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Tokens of a block of the KV cache."""
     long_prefill_tokens_max: int | None = None
     """The most prompt tokens of one request in one step: long_prefill_token_threshold."""
+    chunked_prefill: bool = True
+    """Prompts are cut where a step has no more tokens. False: a prompt waits until all of it fits
+    into one step, as with vLLM's --no-enable-chunked-prefill; contexts of more than
+    `step_tokens_max` tokens are refused."""
     prefix_cache: bool = True
     """Blocks of earlier prompts are found again."""
     whole_prompt_fits: bool = True
@@ -122,6 +126,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError(f"engine.{chosen[1]}", getattr(self, chosen[1]), expected)
         contiguous = self.kv_layout == "contiguous"
         own = self.prefill is not None or self.static_batch is not None
+        whole, limited = not self.chunked_prefill, self.long_prefill_tokens_max is not None
         for key, used, barred, other in (
             ("eviction", self.eviction is not None, contiguous, "contiguous KV caches"),
             ("eviction", self.eviction is not None, not self.prefix_cache, "no prefix_cache"),
@@ -130,6 +135,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             ("kv_tiers", bool(self.kv_tiers), not self.prefix_cache, "no prefix_cache"),
             ("kv_tiers", bool(self.kv_tiers), own, "prefill or static_batch"),
             ("adapters", self.adapters is not None, own, "prefill or static_batch"),
+            ("chunked_prefill", whole, own, "prefill or static_batch"),
+            ("chunked_prefill", whole, bool(self.kv_tiers), "kv_tiers"),
+            ("chunked_prefill", whole, limited, "long_prefill_tokens_max"),
         ):
             if used and barred:
                 raise ConfigError(f"engine.{key}", getattr(self, key), f"not with {other}")

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from mileage.core.errors import ConfigError
+from mileage.policy.eviction.choose import EvictionConfig
+from mileage.policy.prefill import PrefillConfig
 from mileage.sim.engine_config import EngineConfig
+from mileage.sim.engine_features import (
+    AdaptersConfig,
+    DisaggregationConfig,
+    KvTierConfig,
+    SpeculationConfig,
+    StaticBatchConfig,
+)
 
-__all__ = ["with_options", "with_section"]
+__all__ = ["merged", "section_of", "with_options", "with_section"]
+
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+)`")
+_MISSING: Final = re.compile(r"Object missing required field `(.+)`")
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "adapters": AdaptersConfig.__struct_fields__,
+    "disaggregation": DisaggregationConfig.__struct_fields__,
+    "eviction": EvictionConfig.__struct_fields__,
+    "kv_tiers": KvTierConfig.__struct_fields__,
+    "prefill": PrefillConfig.__struct_fields__,
+    "speculation": SpeculationConfig.__struct_fields__,
+    "static_batch": StaticBatchConfig.__struct_fields__,
+}
 
 
 def with_section(base: EngineConfig, section: Mapping[str, Any]) -> EngineConfig:
@@ -27,18 +49,34 @@ def with_section(base: EngineConfig, section: Mapping[str, Any]) -> EngineConfig
             near = get_close_matches(key, EngineConfig.__struct_fields__, n=3)
             expected = f"a key of an engine, such as {', '.join(near or ('kv_tiers',))}"
             raise ConfigError(f"engine.{key}", section[key], expected)
-    merged = _merged(msgspec.to_builtins(base), section)
+    whole = merged(msgspec.to_builtins(base), section)
+    if isinstance(whole["kv_tiers"], Mapping):
+        whole["kv_tiers"] = [whole["kv_tiers"]]  # of one tier: kv_tiers.blocks=5000
     try:
-        return msgspec.convert(merged, EngineConfig)
+        return msgspec.convert(whole, EngineConfig)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
-        key = f"engine{place.rstrip('`')}"
-        raise ConfigError(key, _value(merged, place.rstrip("`")), message) from None
+        key, at = f"engine{place.rstrip('`')}", place.rstrip("`")
+        if (unknown := _UNKNOWN.fullmatch(message)) is not None:
+            raise ConfigError(f"{key}.{unknown[1]}", "it", _keys_of(key, unknown[1])) from None
+        if (missing := _MISSING.fullmatch(message)) is not None:
+            raise ConfigError(f"{key}.{missing[1]}", None, "a value: it is required") from None
+        raise ConfigError(key, _value(whole, at), message[0].lower() + message[1:]) from None
+    except ConfigError as error:
+        if error.key.startswith("engine."):
+            raise
+        # Of a policy, which does not know where it is used.
+        raise ConfigError(f"engine.{error.key}", error.value, error.expected) from None
 
 
 def with_options(base: EngineConfig, options: Iterable[str]) -> EngineConfig:
-    """`base` with options KEY=VALUE: a key may have dots (`adapters.slots=8`), a value is JSON, and
-    text where it is none. A later option wins. Raises ConfigError as above."""
+    """`base` with options KEY=VALUE: see `section_of`. Raises ConfigError as above."""
+    return with_section(base, section_of(options))
+
+
+def section_of(options: Iterable[str]) -> dict[str, Any]:
+    """The section that options KEY=VALUE spell: a key may have dots (`adapters.slots=8`), a value
+    is JSON, and text where it is none. A later option wins. Raises ConfigError for another form."""
     section: dict[str, Any] = {}
     for option in options:
         key, equals, text = option.partition("=")
@@ -51,19 +89,27 @@ def with_options(base: EngineConfig, options: Iterable[str]) -> EngineConfig:
             value = text.strip()
         for name in reversed(path):
             value = {name: value}
-        section = _merged(section, value)
-    return with_section(base, section)
+        section = merged(section, value)
+    return section
 
 
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A section with the keys of another one set in it; in tables of both, key by key."""
+    whole = dict(base)
     for key, value in changes.items():
-        before = merged.get(key)
+        before = whole.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
-            merged[key] = _merged(before, value)
+            whole[key] = merged(before, value)
         else:
-            merged[key] = value
-    return merged
+            whole[key] = value
+    return whole
+
+
+def _keys_of(table: str, key: str) -> str:
+    """What is told of a key that a part of an engine does not have."""
+    known = _PARTS.get(table.removeprefix("engine.").partition("[")[0], ())
+    near = get_close_matches(key, known, n=3) or known
+    return f"a key of that table, such as {', '.join(near)}" if near else "no such key"
 
 
 def _value(document: Any, place: str) -> object:

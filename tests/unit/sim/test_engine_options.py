@@ -55,6 +55,11 @@ def test_options_set_keys_of_parts_one_by_one() -> None:
     assert with_options(config, ["speculation=null"]).speculation is None
 
 
+def test_a_single_tier_needs_no_list() -> None:
+    config = with_options(_BASE, ["kv_tiers.blocks=7", "kv_tiers.block_load_s=0.5"])
+    assert config.kv_tiers == (KvTierConfig(blocks=7, block_load_s=0.5),)
+
+
 def test_nothing_changes_nothing() -> None:
     assert with_options(_BASE, []) == _BASE
 
@@ -63,7 +68,9 @@ def test_nothing_changes_nothing() -> None:
     ("option", "says"),
     [
         pytest.param("adaptors.slots=2", r"engine\.adaptors.*adapters", id="unknown, and near"),
-        pytest.param("adapters.slot=2", r"engine\.adapters.*slot", id="unknown within"),
+        pytest.param("adapters.slot=2", r"engine\.adapters\.slot:.*slots", id="unknown within"),
+        pytest.param("kv_tiers.blocks=5", r"engine\.kv_tiers.*\.block_load_s", id="missing"),
+        pytest.param("eviction.policy=mru", r"engine\.eviction\.policy.*lru", id="of a policy"),
         pytest.param("adapters.slots=two", r"engine\.adapters\.slots.*two", id="not a number"),
         pytest.param("adapters.slots=0", r"engine\.adapters\.slots.*at least 1", id="too small"),
         pytest.param("dp_ranks=99", r"engine\.running_max.*99 dp_ranks", id="cannot be"),

@@ -36,6 +36,7 @@ _FEATURES: dict[str, dict[str, Any]] = {
     "speculation": {"speculation": SpeculationConfig()},
     "disaggregation": {"disaggregation": DisaggregationConfig()},
     "dp_ranks": {"dp_ranks": 2},
+    "chunked_prefill": {"chunked_prefill": False},
 }
 
 

@@ -101,11 +101,7 @@ def fit(
             raise
         typer.echo(f"mileage: too little to learn from in {source}: {error}", err=True)
         raise typer.Exit(_NOT_ENOUGH) from None
-    _write(out, fitted)
-    if as_json:
-        typer.echo(msgspec.json.encode({"file": str(out), **msgspec.to_builtins(fitted)}))
-    else:
-        _show(out, fitted)
+    _write(out, fitted, as_json=as_json)
 
 
 def _check_places(out: Path, journal: Path | None) -> None:
@@ -181,9 +177,14 @@ def _of_one(
     return [each for each in served if each.replica == replica]
 
 
-def _write(path: Path, fitted: FittedEngine) -> None:
+def _write(path: Path, fitted: FittedEngine, *, as_json: bool) -> None:
+    """Into the file, and what it is to stdout."""
     with whole_file(path, key="--out") as file:
         file.write(fitted.to_json())
+    if as_json:
+        typer.echo(msgspec.json.encode({"file": str(path), **msgspec.to_builtins(fitted)}))
+    else:
+        _show(path, fitted)
 
 
 def _show(path: Path, fitted: FittedEngine) -> None:

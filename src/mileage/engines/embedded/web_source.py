@@ -72,9 +72,14 @@ class _Answer:
 
     def read(self, count: int) -> bytes:
         try:
-            return self._response.read(count)
+            data = self._response.read(count)
         except (OSError, http.client.HTTPException) as error:
             raise SourceError(f"the connection broke: {_reason(error)}", retryable=True) from error
+        # Read piece by piece, an answer that is cut off looks like its end.
+        if count and not data and (left := getattr(self._response, "length", None)):
+            message = f"the connection broke: {left} bytes of the answer are missing"
+            raise SourceError(message, retryable=True)
+        return data
 
     def close(self) -> None:
         self._response.close()
@@ -118,7 +123,8 @@ class WebSource:
         except urllib.error.HTTPError as error:
             error.close()
             retryable = error.code >= 500 or error.code in (408, 429)
-            raise SourceError(f"HTTP {error.code} {error.reason}", retryable=retryable) from error
+            reason = " ".join(str(error.reason).split())
+            raise SourceError(f"HTTP {error.code} {reason}", retryable=retryable) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise SourceError(_reason(error), retryable=_is_retryable(error)) from error
         return _Answer(response, _start(response, start))

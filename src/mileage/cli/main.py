@@ -16,7 +16,7 @@ from mileage.cli.roofline import roofline
 from mileage.cli.serve import serve
 from mileage.cli.simulate import simulate
 from mileage.cli.trace import trace
-from mileage.core.errors import ConfigError, MileageError
+from mileage.core.errors import ConfigError, MileageError, TraceError
 
 __all__ = ["app", "main"]
 
@@ -58,7 +58,7 @@ def main() -> None:
     """Run the command line; errors of ours become a line on stderr and an exit code."""
     try:
         app()
-    except ConfigError as error:
+    except (ConfigError, TraceError) as error:
         typer.echo(f"mileage: {error}", err=True)
         sys.exit(2)
     except MileageError as error:

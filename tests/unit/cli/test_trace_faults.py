@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mileage.cli.main import app
+from mileage.cli.main import app, main
 from mileage.cli.trace_source import open_trace
 from mileage.core.errors import ConfigError, TraceError
 from mileage.workload.read_options import ReadOptions
@@ -99,6 +99,22 @@ def test_byte_order_marks_and_ends_of_lines_do_not_matter(
     path = tmp_path / "t"
     path.write_bytes(mark + content.replace(b"\r", b"").replace(b"\n", end))
     assert len(read(path)) == 3
+
+
+def test_a_broken_trace_is_an_error_of_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"time,isl,osl\n0,1,x\n")
+    monkeypatch.setattr(sys, "argv", ["mileage", "trace", "describe", str(path)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[-1] == (
+        f"mileage: {path}:2: osl: got 'x', expected a whole number, 0..999999999"
+    )
 
 
 def test_names_that_are_near_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ logs to standard error. `NO_COLOR` is honoured.
 |---|---|
 | 0 | it worked |
 | 1 | it failed, or found what it was asked to look for; the reason is on standard error |
-| 2 | the command line, the configuration or a trace is wrong; the message names the option, key or line |
+| 2 | the command line, the configuration or a trace is wrong; the option, key or line is named |
 | 3 | not enough evidence for an answer |
 """
 

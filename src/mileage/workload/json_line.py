@@ -18,6 +18,15 @@ _PLACE: Final = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 _KIND: Final = re.compile(r"Expected `(.+)`, got `(.+)`")
 _FIELD: Final = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 _SHOWN_CHARACTERS: Final = 40
+_KINDS: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
 
 
 def decode_line(
@@ -58,7 +67,7 @@ def fault_text(error: msgspec.ValidationError) -> str:
     if place is not None:
         message, name = place[1], place[2]
     if (kind := _KIND.fullmatch(message)) is not None:
-        message = f"got {kind[2]}, expected {kind[1]}"
+        message = f"got {_named(kind[2])}, expected {_named(kind[1])}"
     elif (field := _FIELD.fullmatch(message)) is not None:
         missing = field[1].startswith("missing")
         shown = (
@@ -66,3 +75,8 @@ def fault_text(error: msgspec.ValidationError) -> str:
         )
         message = f"{shown} is missing" if missing else f"{shown}: no request has such a field"
     return f"{name}: {message}" if name else message
+
+
+def _named(kinds: str) -> str:
+    """`int | null` as people say it."""
+    return " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | "))

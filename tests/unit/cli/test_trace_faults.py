@@ -67,7 +67,7 @@ def read(spec: str | Path, **options: object) -> list[TraceRequest]:
         ),
         pytest.param(
             b"arrived_s,prompt_tokens,output_tokens,stream\n0,1,1,perhaps",
-            "t:2: stream: got str, expected bool",
+            "t:2: stream: got text, expected true or false",
             id="another type in a table",
         ),
         pytest.param(

@@ -78,7 +78,7 @@ def test_images_are_added_to_the_text() -> None:
             CLIENT_TRACE + b"\n5,1,1,Gamma,1,1", CLIENT_DATASET, "start: got 5", id="time goes back"
         ),
         pytest.param(b"", CLIENT_DATASET, "is empty", id="no windows"),
-        pytest.param(CLIENT_TRACE, b"[1]", "got array, expected object", id="no object"),
+        pytest.param(CLIENT_TRACE, b"[1]", "got an array, expected an object", id="no object"),
         pytest.param(CLIENT_TRACE, b"{", "expected one JSON object", id="cut off"),
         pytest.param(CLIENT_TRACE, {}, "has no window", id="no lengths"),
         pytest.param(CLIENT_TRACE, {"x": {}}, "starts of windows", id="no start"),

@@ -1,8 +1,8 @@
 """Eviction policies on recorded conversations, beside the best prefix cache that could be.
 
 `make bench-cache`, or `python -m benchmarks.cache [--json] [--quick]`. Replays the Mooncake
-conversation trace (MILEAGE_DATA_DIR), its halves and synthetic workloads. Exit code: 0 all bars
-met, 1 one missed, 3 no verdict.
+conversation trace (MILEAGE_DATA_DIR), its halves and synthetic workloads, with hints of the
+callers, and through restarts with a warm-up. Exit code: 0 all bars met, 1 one missed, 3 no verdict.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.support.cache_hinted import HINTED_SIZES, hint_figures, hinted_shares
+from benchmarks.support.cache_restarts import ARMS, QUARTER, pooled, restarted
+from benchmarks.support.cache_shares import SIZES, Shares, shares
 from benchmarks.support.machine import describe
 from benchmarks.support.output import Output
 from benchmarks.support.verdict import Bar, verdict
 from mileage.cli.trace_source import open_trace
-from mileage.policy.eviction.choose import EVICTION_POLICIES, EvictionConfig, make_eviction
-from mileage.policy.eviction.warmup import WarmupConfig
-from mileage.sim.cache_optimum import CacheOptimum
-from mileage.sim.cache_replay import replay_cache
+from mileage.policy.eviction.choose import EVICTION_POLICIES
 from mileage.sim.cache_trace import CacheTrace
-from mileage.sim.cache_warmup import Restart, WarmupEffect, warmup_effect
 from mileage.workload.synthetic.config import (
     ContentsConfig,
     ConversationsConfig,
@@ -37,11 +36,6 @@ from mileage.workload.trace_request import TraceRequest
 __all__ = ["main"]
 
 TRACE = Path("traces", "mooncake_conversation.jsonl.gz")
-SIZES = (1, 2, 5, 10, 20, 50)
-"""Of the cache, in percent of the trace's different blocks."""
-BLOCK_BYTES = 64 * 2**20
-"""512 tokens of Llama-3.1-8B in bf16."""
-LOAD_BYTES_PER_S = 20e9
 BARS = (
     Bar("share_at_1pct", 42),
     Bar("share_at_2pct", 46),
@@ -49,26 +43,8 @@ BARS = (
     Bar("share_at_10pct", 79),
     Bar("worst_vs_lru_points", 1.0, at_least=False),
     Bar("warmup_ratio", 2.2),
+    Bar("hints_cost_points", 1.0, at_least=False),
 )
-
-Shares = dict[str, dict[int, float]]
-"""By policy and size: hits in percent of the optimum's."""
-
-
-def shares(trace: CacheTrace, policies: Sequence[str]) -> Shares:
-    """Every policy at every size of at least one block at which anything can be hit."""
-    optimum = CacheOptimum(trace)
-    found: Shares = {policy: {} for policy in policies}
-    for percent in SIZES:
-        blocks_max = trace.blocks * percent // 100
-        best = optimum.hits(blocks_max)
-        if not best:
-            continue
-        for policy in policies:
-            ranks = make_eviction(EvictionConfig(policy=policy), blocks_max=blocks_max)
-            hits = replay_cache(trace, ranks, blocks_max=blocks_max)
-            found[policy][percent] = 100 * hits / best
-    return found
 
 
 def behind_lru(found: Shares) -> float:
@@ -103,47 +79,39 @@ def synthetic(requests: int) -> Iterator[tuple[str, CacheTrace]]:
         yield name, CacheTrace(generate(config), name=name)
 
 
-def warmed(trace: CacheTrace, at_s: float, load_ratio: float, rate: float | None) -> WarmupEffect:
-    """What a warm-up brings after a restart, with a cache of 10 %."""
-    blocks_max = trace.blocks // 10
-    return warmup_effect(
-        trace,
-        lambda: make_eviction(EvictionConfig(), blocks_max=blocks_max),
-        blocks_max=blocks_max,
-        restart=Restart(at_s=at_s, block_bytes=BLOCK_BYTES, bytes_per_s=rate),
-        config=WarmupConfig(load_ratio=load_ratio),
-    )
-
-
 def warmup_figures(trace: CacheTrace, output: Output) -> dict[str, object]:
-    """Five restarts, after each sixth of the trace, taken together."""
-    times_s = [trace.duration_s * sixths / 6 for sixths in range(1, 6)]
-    rows = []
-    ratios: dict[str, float] = {}
-    each: list[float] = []
-    for name, load_ratio, rate in (
-        ("hottest 25 %, before serving", 0.25, None),
-        ("all, before serving", 1.0, None),
-        ("all, while serving, 20 GB/s", 1.0, LOAD_BYTES_PER_S),
-    ):
-        effects = [warmed(trace, at_s, load_ratio, rate) for at_s in times_s]
-        references = sum(e.references for e in effects)
-        cold, warm = sum(e.cold_hits for e in effects), sum(e.warm_hits for e in effects)
-        ratios[name] = warm / cold
-        each = each or [round(e.warm_hits / e.cold_hits, 2) for e in effects]
-        swing, bulk = (
-            max(getattr(e, name) for e in effects) / 1e9
-            for name in ("swing_bytes", "bulk_swing_bytes")
+    """Every way to warm up, over all restarts."""
+    found = {name: pooled(restarted(trace, warming)) for name, warming in ARMS.items()}
+    rows = [
+        (
+            name,
+            arm.cold_ratio,
+            arm.warm_ratio,
+            arm.ratio,
+            "{:.2f}-{:.2f}".format(*arm.interval),
+            arm.swing_bytes / 1e9,
+            arm.growth_bytes / 1e9,
         )
-        rows.append((name, cold / references, warm / references, ratios[name], swing, bulk))
-    columns = ("loaded", "cold", "warm", "ratio", "swing GB", "swing GB in one piece")
-    output.table("Hit ratio in the 120 s after five restarts", columns, rows)
-    quarter, everything, serving = ratios.values()
+        for name, arm in found.items()
+    ]
+    columns = ("loaded", "cold", "warm", "ratio", "95 %", "in flight GB", "step GB")
+    quarter = found[QUARTER]
+    count = len(quarter.each)
+    output.table(f"Hit ratio in the 120 s after a restart, {count} restarts", columns, rows)
     return {
-        "warmup_ratio": round(quarter, 3),
-        "warmup_ratio_each": each,
-        "warmup_ratio_all": round(everything, 3),
-        "warmup_ratio_all_while_serving": round(serving, 3),
+        "warmup_ratio": round(quarter.ratio, 3),
+        "warmup_ratio_interval": [round(end, 2) for end in quarter.interval],
+        "warmup_ratio_each": [round(ratio, 2) for ratio in quarter.each],
+        "warmup": {
+            name: {
+                "ratio": round(arm.ratio, 3),
+                "warm_hit_ratio": round(arm.warm_ratio, 4),
+                "in_flight_bytes": arm.swing_bytes,
+                "step_bytes": arm.growth_bytes,
+            }
+            for name, arm in found.items()
+        },
+        "cold_hit_ratio": round(quarter.cold_ratio, 4),
     }
 
 
@@ -153,11 +121,19 @@ def half(requests: Sequence[TraceRequest], index: int) -> CacheTrace:
     return CacheTrace(requests[:middle] if index == 0 else requests[middle:])
 
 
+def table(output: Output, name: str, found: Shares, sizes: Sequence[int]) -> None:
+    """Shares of the optimum, one policy a row."""
+    rows = [(policy, *(by.get(size) for size in sizes)) for policy, by in found.items()]
+    output.table(f"{name}: hits in % of the optimum", ("", *map("{} %".format, sizes)), rows)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cache", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the JSON object only")
-    parser.add_argument("--quick", action="store_true", help="smaller synthetic workloads")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller synthetic workloads, fewer sizes"
+    )
     arguments = parser.parse_args(argv)
     output = Output(quiet=arguments.json)
     path = Path(os.environ.get("MILEAGE_DATA_DIR", ".")) / TRACE
@@ -184,11 +160,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         tables.append((name, shares(made, ("lru", "return_aware"))))
     for name, each in tables:
         lru_points[name] = behind_lru(each)
-        rows = [(policy, *(by.get(size) for size in SIZES)) for policy, by in each.items()]
-        output.table(f"{name}: hits in % of the optimum", ("", *map("{} %".format, SIZES)), rows)
+        table(output, name, each, SIZES)
     figures["worst_vs_lru_points"] = round(max(lru_points.values()), 3)
     figures["vs_lru_points"] = {name: round(value, 2) for name, value in lru_points.items()}
     figures["replay_cpu_s"] = round(replay_cpu_s, 1)
+    sizes = HINTED_SIZES[-2:] if arguments.quick else HINTED_SIZES
+    hinted = hinted_shares(trace, found["return_aware"], sizes)
+    table(output, "Mooncake with hints", hinted, sizes)
+    figures |= hint_figures(hinted)
     figures |= warmup_figures(trace, output)
     return output.finish({**figures, "machine": describe()}, verdict(figures, BARS))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Final, Self
 
 from mileage.core.errors import TraceError
 from mileage.policy.eviction.policy import BlockUse
@@ -81,6 +82,18 @@ class CacheTrace:
     def duration_s(self) -> float:
         """From the start of the trace to the last arrival."""
         return self.arrived_s[-1]
+
+    def with_hints(self, returns_ratios: Sequence[float | None]) -> Self:
+        """The same trace, with the chance that each request is followed as callers tell it.
+
+        One for each request, None where nothing is told.
+        """
+        hinted = copy.copy(self)
+        hinted.uses = [
+            use._replace(returns_ratio=ratio)
+            for use, ratio in zip(self.uses, returns_ratios, strict=True)
+        ]
+        return hinted
 
     def _whole(self, request: TraceRequest, name: str, number: int) -> int:
         """Full blocks of the request's prompt."""

@@ -34,6 +34,8 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Memory of a block of the trace."""
     bytes_per_s: float | None = None
     """Of all chunks together while serving; None: everything is loaded before serving goes on."""
+    ready_ratio: float = 0.0
+    """The share of what is loaded that is there before serving goes on, whatever the rate."""
 
     def __post_init__(self) -> None:
         require_at_least("restart.at_s", self.at_s, 0.0)
@@ -41,6 +43,7 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         require_range("restart.block_bytes", self.block_bytes, 1, 1 << 50)
         if self.bytes_per_s is not None:
             require_positive("restart.bytes_per_s", self.bytes_per_s, "bytes per second")
+        require_range("restart.ready_ratio", self.ready_ratio, 0.0, 1.0)
 
 
 class WarmupEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +58,12 @@ class WarmupEffect(msgspec.Struct, frozen=True, kw_only=True):
     """Of those planned, what was loaded by the end of the window and had room."""
     loaded_s: float | None
     """After the restart; None where that was not all within the window."""
+    loaded_bytes: int
+    """Read by the end of the window, whether it was of use or not."""
     swing_bytes: int
     """The most that was being loaded and could not be used yet."""
-    bulk_swing_bytes: int
-    """The same, were it loaded in one piece."""
+    growth_bytes: int
+    """The most by which what is stored grew at once."""
 
 
 def warmup_effect(
@@ -87,15 +92,15 @@ def warmup_effect(
         for b in warm
     ]
     plan = plan_warmup(lost, config)
-    loading = _Loading(plan, {b.block: b.parent for b in lost}, restart, config)
     for known in lost:
         warm.policy.evicted(known.block)
     warm = PrefixCache(warm.policy, blocks_max=blocks_max)
+    loading = _Loading(plan, {b.block: b.parent for b in lost}, warm, restart, config)
     warm_hits = 0
     for i in window:
-        loading.advance(warm, trace.arrived_s[i])
+        loading.advance(trace.arrived_s[i])
         warm_hits += warm.serve(trace.uses[i], trace.arrived_s[i])
-    loading.advance(warm, restart.at_s + restart.window_s)
+    loading.advance(restart.at_s + restart.window_s)
     return WarmupEffect(
         references=sum(len(trace.uses[i].chain) for i in window),
         cold_hits=cold_hits,
@@ -103,8 +108,9 @@ def warmup_effect(
         blocks_lost=len(lost),
         blocks_loaded=loading.blocks_loaded,
         loaded_s=loading.loaded_s,
+        loaded_bytes=loading.loaded_bytes,
         swing_bytes=loading.queue.staged_bytes_max,
-        bulk_swing_bytes=sum(chunk.size_bytes for chunk in plan),
+        growth_bytes=loading.growth_bytes,
     )
 
 
@@ -127,40 +133,49 @@ class _Loading:
         self,
         plan: list[WarmupChunk],
         parents: dict[Block, Block | None],
+        cache: PrefixCache,
         restart: Restart,
         config: WarmupConfig,
     ) -> None:
         self.queue = WarmupQueue(plan, config)
-        self.blocks_loaded = 0
+        self.blocks_loaded = self.loaded_bytes = self.growth_bytes = 0
         self.loaded_s: float | None = None
-        self._parents = parents
-        self._restart_s = restart.at_s
+        self._parents, self._cache, self._restart = parents, cache, restart
         self._chunk_s_per_byte = 0.0
         if restart.bytes_per_s is not None:
             self._chunk_s_per_byte = config.concurrency / restart.bytes_per_s
-        self._ends: list[tuple[float, int]] = []
+        self._ready_bytes = restart.ready_ratio * sum(chunk.size_bytes for chunk in plan)
+        self._begun_bytes = 0
+        self._ends: list[tuple[float, int, int]] = []
         self._begin(restart.at_s)
 
-    def advance(self, cache: PrefixCache, now_s: float) -> None:
+    def advance(self, now_s: float) -> None:
         """Store what was loaded until now."""
         while self._ends and self._ends[0][0] <= now_s:
-            end_s, number = heapq.heappop(self._ends)
-            for block in self.queue.done(number):
-                self._store(cache, block)
-            if self.queue.finished:
-                self.loaded_s = end_s - self._restart_s
+            end_s, number, size_bytes = heapq.heappop(self._ends)
+            self.loaded_bytes += size_bytes
+            stored = sum(map(self._store, self.queue.done(number)))
+            self.blocks_loaded += stored
+            self.growth_bytes = max(self.growth_bytes, stored * self._restart.block_bytes)
             self._begin(end_s)
+            if self.queue.finished:
+                self.loaded_s = end_s - self._restart.at_s
 
-    def _store(self, cache: PrefixCache, block: Block) -> None:
-        # What is served meanwhile was computed anew, and is worth more than what is remembered.
+    def _store(self, block: Block) -> bool:
         parent = self._parents[block]
-        if block in cache or len(cache) >= cache.blocks_max:
-            return
-        if parent is None or parent in cache:
-            cache.insert(block, parent)
-            self.blocks_loaded += 1
+        stored = self._wanted(block) and (parent is None or parent in self._cache)
+        if stored:
+            self._cache.insert(block, parent)
+        return stored
+
+    def _wanted(self, block: Block) -> bool:
+        # What is served meanwhile was computed anew, and is worth more than what is remembered.
+        return block not in self._cache and len(self._cache) < self._cache.blocks_max
 
     def _begin(self, now_s: float) -> None:
-        while (begun := self.queue.begin()) is not None:
+        while (begun := self.queue.begin(self._wanted)) is not None:
             number, chunk = begun
-            heapq.heappush(self._ends, (now_s + chunk.size_bytes * self._chunk_s_per_byte, number))
+            ready = self._begun_bytes < self._ready_bytes
+            self._begun_bytes += chunk.size_bytes
+            end_s = now_s if ready else now_s + chunk.size_bytes * self._chunk_s_per_byte
+            heapq.heappush(self._ends, (end_s, number, chunk.size_bytes))

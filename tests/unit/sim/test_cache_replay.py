@@ -102,7 +102,8 @@ def test_what_a_warm_up_brings(
     assert (effect.references, effect.cold_hits, effect.warm_hits) == (30, 0, warm_hits)
     assert (effect.blocks_lost, effect.loaded_s) == (30, loaded_s)
     assert effect.swing_bytes == (40 if load_ratio else 0)
-    assert effect.bulk_swing_bytes == 300 * load_ratio
+    assert effect.loaded_bytes == (300 * load_ratio if bytes_per_s is None else 0)
+    assert effect.growth_bytes <= effect.swing_bytes
 
 
 def test_blocks_come_in_while_requests_are_served() -> None:
@@ -114,14 +115,53 @@ def test_blocks_come_in_while_requests_are_served() -> None:
         config=WarmupConfig(chunk_bytes=30, concurrency=1),
     )
     # The last used prompts come first: each takes 0.75 s, and one is asked for each second. Those
-    # asked for before are computed, and need not be stored.
-    assert 0 < effect.warm_hits < 30
-    assert effect.blocks_loaded == effect.warm_hits
-    assert effect.loaded_s == 7.5
+    # that are asked for before are computed, and no longer loaded, but for the one on its way.
+    assert (effect.warm_hits, effect.blocks_loaded) == (15, 15)
+    assert (effect.loaded_s, effect.loaded_bytes) == (4.5, 180)
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("at_s", -1.0), ("window_s", 0.0), ("block_bytes", 0), ("bytes_per_s", 0.0)]
+    ("chunk_bytes", "concurrency", "swing_bytes", "growth_bytes"),
+    [
+        pytest.param(30, 1, 30, 30, id="in pieces"),
+        pytest.param(10, 4, 40, 10, id="in small pieces, some at a time"),
+        pytest.param(1000, 1, 300, 240, id="in one piece: all in memory, two prompts in vain"),
+    ],
+)
+def test_memory_swings_by_what_is_loaded_at_a_time(
+    chunk_bytes: int, concurrency: int, swing_bytes: int, growth_bytes: int
+) -> None:
+    effect = warmup_effect(
+        conversations(3),
+        LruEviction,
+        blocks_max=30,
+        restart=Restart(at_s=200.0, window_s=50.0, block_bytes=10, bytes_per_s=200.0),
+        config=WarmupConfig(chunk_bytes=chunk_bytes, concurrency=concurrency),
+    )
+    assert (effect.swing_bytes, effect.growth_bytes) == (swing_bytes, growth_bytes)
+
+
+def test_what_is_ready_before_serving_hits_at_once() -> None:
+    settings = {"at_s": 200.0, "window_s": 50.0, "block_bytes": 10, "bytes_per_s": 1e-6}
+    effect = warmup_effect(
+        conversations(3),
+        LruEviction,
+        blocks_max=30,
+        restart=Restart(**settings, ready_ratio=0.5),  # type: ignore[arg-type]
+        config=WarmupConfig(chunk_bytes=10, concurrency=1),
+    )
+    assert (effect.warm_hits, effect.blocks_loaded, effect.loaded_s) == (15, 15, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("at_s", -1.0),
+        ("window_s", 0.0),
+        ("block_bytes", 0),
+        ("bytes_per_s", 0.0),
+        ("ready_ratio", 1.5),
+    ],
 )
 def test_restarts_that_cannot_be(key: str, value: float) -> None:
     settings = {"at_s": 1.0, "block_bytes": 1, key: value}

@@ -11,6 +11,7 @@ import msgspec
 
 from mileage.core.bounds import require_at_least, require_positive, require_up_to
 from mileage.policy.eviction.gap_median import GapMedian
+from mileage.policy.eviction.hint_rates import HintRates
 from mileage.policy.eviction.policy import Block, BlockUse
 from mileage.policy.eviction.return_rates import ReturnRates
 from mileage.policy.eviction.rivals import Rivals
@@ -22,6 +23,8 @@ _MEMORY_BLOCKS: Final = 32_768
 """Gaps, weighted by blocks, after which the older ones count half."""
 _MEMORY_REQUESTS: Final = 4096
 """Requests of a kind after which the older ones count half."""
+_MEMORY_HINTS: Final = 1024
+"""Hints of a tenth after which the older ones count half."""
 _GAPS_MIN_BLOCKS: Final = 256
 _REQUESTS_PER_LESSON: Final = 32
 _PARTIAL_MIN: Final = 0.25
@@ -69,6 +72,8 @@ class _Tip(NamedTuple):
 
     kind: int | None
     """None: the block is partial."""
+    hint: int | None
+    """The level of the caller's hint."""
     blocks: int
     used_s: float
 
@@ -79,8 +84,8 @@ class ReturnAwareEviction:
     A conversation comes back after a minute or two. A small LRU has dropped it just then, for
     prompts that nobody will send again. Here every request heats its blocks, and heat halves in
     twice the median gap. How much it heats them depends on how often others go on from requests of
-    its kind (`ReturnRates`; the square root, for a rate is learned from few cases), or on the
-    caller's own estimate. Heat outlives eviction.
+    its kind (`ReturnRates`; the square root, for a rate is learned from few cases), and on the
+    caller's hint, as far as such hints were right (`HintRates`). Heat outlives eviction.
 
     Decay is common to all blocks, so it never changes their order, whatever the half-life: ranked
     is log(heat) + the decay of all time up to the last use. When the half-life changes, that sum
@@ -96,6 +101,7 @@ class ReturnAwareEviction:
         self._records: dict[Block, _Record] = {}
         self._ghosts: OrderedDict[Block, _Record] = OrderedDict()
         self._rates = ReturnRates(memory_requests=_MEMORY_REQUESTS)
+        self._hints = HintRates(memory_hints=_MEMORY_HINTS)
         self._partials = self._partials_returned = 0.0
         self._gaps = GapMedian(memory_gaps=_MEMORY_BLOCKS)
         self._one_in = max(1, blocks_max // max(1, config.shadow_blocks))
@@ -129,12 +135,7 @@ class ReturnAwareEviction:
         kind = ReturnRates.kind(whole, min(known, whole))
         self._learn_returns(records[:known], now_s)
         self._heat(records, self._weight(kind, use.returns_ratio))
-        if whole:
-            self._rates.asked(kind)
-            records[whole - 1].tip = _Tip(kind, whole, now_s)
-        if whole < len(chain):
-            self._partials += 1
-            records[-1].tip = _Tip(None, 1, now_s)
+        self._await_return(records, use, kind, now_s)
         keep = len(chain) if self._stores_partials() else whole
         if self._rivals is not None:
             for depth, record in enumerate(records):
@@ -177,6 +178,20 @@ class ReturnAwareEviction:
         self._records[block] = record
         return record
 
+    def _await_return(
+        self, records: Sequence[_Record], use: BlockUse, kind: int, now_s: float
+    ) -> None:
+        whole, hint = use.whole, None
+        if whole:
+            if use.returns_ratio is not None:
+                hint = HintRates.level(use.returns_ratio)
+                self._hints.asked(hint)
+            self._rates.asked(kind)
+            records[whole - 1].tip = _Tip(kind, hint, whole, now_s)
+        if whole < len(records):
+            self._partials += 1
+            records[-1].tip = _Tip(None, None, 1, now_s)
+
     def _learn_returns(self, known: Sequence[_Record], now_s: float) -> None:
         for record in known:
             tip = record.tip
@@ -187,13 +202,15 @@ class ReturnAwareEviction:
                 self._partials_returned += 1
             else:
                 self._rates.returned(tip.kind)
+                if tip.hint is not None:
+                    self._hints.returned(tip.hint)
                 self._gaps.add(now_s - tip.used_s, tip.blocks)
 
     def _weight(self, kind: int, returns_ratio: float | None) -> float:
-        if returns_ratio is None:
-            weight = math.sqrt(self._rates.relative(kind))
-        else:
-            weight = returns_ratio / self._rates.mean()
+        relative, mean = self._rates.relative(kind), self._rates.mean()
+        weight = math.sqrt(relative)
+        if returns_ratio is not None:
+            weight *= self._hints.relative(returns_ratio, kind_rate=relative * mean, mean_rate=mean)
         return min(max(weight, _WEIGHT_MIN), self._config.weight_max)
 
     def _heat(self, records: Sequence[_Record], weight: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -47,7 +47,20 @@ class WarmupChunk(NamedTuple):
     """What is loaded at once."""
 
     blocks: tuple[Block, ...]
-    size_bytes: int
+    sizes_bytes: tuple[int, ...]
+    """Of each block."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all of them."""
+        return sum(self.sizes_bytes)
+
+    def only(self, wanted: Callable[[Block], bool]) -> WarmupChunk:
+        """The chunk without the blocks that are not wanted."""
+        kept = [i for i, block in enumerate(self.blocks) if wanted(block)]
+        return WarmupChunk(
+            tuple(self.blocks[i] for i in kept), tuple(self.sizes_bytes[i] for i in kept)
+        )
 
 
 def plan_warmup(blocks: Iterable[CachedBlock], config: WarmupConfig) -> list[WarmupChunk]:
@@ -93,17 +106,21 @@ def _unplanned_path(
 
 def _chunks(order: Sequence[CachedBlock], chunk_bytes: int) -> list[WarmupChunk]:
     chunks: list[WarmupChunk] = []
-    held: list[Block] = []
+    held: list[CachedBlock] = []
     size = 0
     for block in order:
         if held and size + block.size_bytes > chunk_bytes:
-            chunks.append(WarmupChunk(tuple(held), size))
+            chunks.append(_chunk(held))
             held, size = [], 0
-        held.append(block.block)
+        held.append(block)
         size += block.size_bytes
     if held:
-        chunks.append(WarmupChunk(tuple(held), size))
+        chunks.append(_chunk(held))
     return chunks
+
+
+def _chunk(held: Sequence[CachedBlock]) -> WarmupChunk:
+    return WarmupChunk(tuple(b.block for b in held), tuple(b.size_bytes for b in held))
 
 
 class WarmupQueue:
@@ -116,7 +133,8 @@ class WarmupQueue:
 
     def __init__(self, chunks: Sequence[WarmupChunk], config: WarmupConfig) -> None:
         self._chunks, self._concurrency = chunks, config.concurrency
-        self._begun = self._given = 0
+        self._planned = self._begun = self._given = 0
+        self._loading: dict[int, WarmupChunk] = {}
         self._done: dict[int, bool] = {}
         self.staged_bytes = 0
         """In memory, or on the way to it, and not given back yet."""
@@ -124,26 +142,39 @@ class WarmupQueue:
 
     @property
     def finished(self) -> bool:
-        """Whether every chunk was given back."""
-        return self._given == len(self._chunks)
+        """Whether every chunk was given back, or left out."""
+        return self._planned == len(self._chunks) and not self._loading
 
-    def begin(self) -> tuple[int, WarmupChunk] | None:
-        """The next chunk to be loaded, with its number; None where enough are on their way."""
+    def begin(
+        self, wanted: Callable[[Block], bool] | None = None
+    ) -> tuple[int, WarmupChunk] | None:
+        """The next chunk to be loaded, with its number; None where enough are on their way.
+
+        Blocks that are not `wanted` any more are left out of it: that were computed meanwhile, say.
+        A chunk of which nothing is left is passed over.
+        """
         # Those that wait for an earlier one are in memory too, and count.
-        if self._begun == len(self._chunks) or self._begun - self._given >= self._concurrency:
-            return None
-        number, chunk = self._begun, self._chunks[self._begun]
-        self._begun += 1
-        self.staged_bytes += chunk.size_bytes
-        self.staged_bytes_max = max(self.staged_bytes_max, self.staged_bytes)
-        return number, chunk
+        while self._planned < len(self._chunks) and len(self._loading) < self._concurrency:
+            chunk = self._chunks[self._planned]
+            self._planned += 1
+            if wanted is not None:
+                chunk = chunk.only(wanted)
+            if not chunk.blocks:
+                continue
+            number = self._begun
+            self._begun += 1
+            self._loading[number] = chunk
+            self.staged_bytes += chunk.size_bytes
+            self.staged_bytes_max = max(self.staged_bytes_max, self.staged_bytes)
+            return number, chunk
+        return None
 
     def done(self, number: int, *, loaded: bool = True) -> list[Block]:
         """A chunk was loaded, or could not be; gives blocks that can be stored now, in order."""
         self._done[number] = loaded
         ready: list[Block] = []
         while self._given in self._done:
-            chunk = self._chunks[self._given]
+            chunk = self._loading.pop(self._given)
             if self._done.pop(self._given):
                 ready.extend(chunk.blocks)
             self.staged_bytes -= chunk.size_bytes

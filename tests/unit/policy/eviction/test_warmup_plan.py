@@ -60,7 +60,7 @@ def test_pieces_are_bounded(chunk_bytes: int, sizes: list[int]) -> None:
 
 
 def test_so_many_pieces_are_loaded_at_a_time_and_given_back_in_order() -> None:
-    chunks = [WarmupChunk((i,), 10) for i in range(4)]
+    chunks = [WarmupChunk((i,), (10,)) for i in range(4)]
     queue = WarmupQueue(chunks, WarmupConfig(concurrency=2))
     assert [queue.begin(), queue.begin(), queue.begin()] == [(0, chunks[0]), (1, chunks[1]), None]
     assert queue.done(1) == []
@@ -72,6 +72,23 @@ def test_so_many_pieces_are_loaded_at_a_time_and_given_back_in_order() -> None:
     assert queue.done(3) == [3]
     assert queue.finished
     assert queue.staged_bytes_max == 20
+
+
+def test_what_is_not_wanted_any_more_is_left_out() -> None:
+    chunks = [WarmupChunk((0, 1), (10, 20)), WarmupChunk((2,), (10,)), WarmupChunk((3,), (10,))]
+    queue = WarmupQueue(chunks, WarmupConfig(concurrency=2))
+    assert queue.begin(lambda block: block in (1, 3)) == (0, WarmupChunk((1,), (20,)))
+    assert queue.begin(lambda block: block == 3) == (1, chunks[2])
+    assert queue.staged_bytes == 30
+    assert not queue.finished
+    assert (queue.done(1), queue.done(0)) == ([], [1, 3])
+    assert queue.finished
+
+
+def test_nothing_wanted_is_nothing_to_load() -> None:
+    queue = WarmupQueue([WarmupChunk((0,), (10,))], WarmupConfig())
+    assert queue.begin(lambda block: False) is None
+    assert queue.finished
 
 
 @pytest.mark.parametrize(

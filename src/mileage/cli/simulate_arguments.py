@@ -42,9 +42,17 @@ class RunArguments:
     tp: Annotated[str, typer.Option(help="Tensor-parallel GPUs of a replica.")] = "1"
     dp: Annotated[
         int,
-        typer.Option(min=1, help="Data-parallel attention ranks."),
+        typer.Option(
+            min=1,
+            help="Data-parallel attention ranks: each has requests and a KV cache of its own.",
+        ),
     ] = 1
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages of a replica.")] = 1
+    pp: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Pipeline stages of a replica: more requests at a time, none sooner."
+        ),
+    ] = 1
     ep: Annotated[
         int,
         typer.Option(min=1, help="Ranks that experts are spread over."),
@@ -79,7 +87,8 @@ class RunArguments:
     engine_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Tokens of one step (max_num_batched_tokens). [default: vLLM's on that GPU]"
+            help="Tokens of one step (max_num_batched_tokens), of each --dp rank and --pp stage. "
+            "[default: vLLM's on that GPU]"
         ),
     ] = None
     long_prefill: Annotated[

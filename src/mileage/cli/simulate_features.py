@@ -37,11 +37,19 @@ _OPTIONS: Final = {
 
 
 class Limits(NamedTuple):
-    """What an engine has where nothing else is said: of each of its data-parallel ranks."""
+    """What an engine has where nothing else is said: of each of its data-parallel ranks, and the
+    tokens of each batch that is in its pipeline."""
 
     running_max: int
     step_tokens_max: int
     ranks: int = 1
+    stages: int = 1
+
+    def whole(self, key: str, value: int) -> int:
+        """A limit of all ranks and batches, from that of one."""
+        if key == "running_max":
+            return value * self.ranks
+        return value * self.ranks * self.stages if key == "step_tokens_max" else value
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +79,10 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         key with its line.
         """
         with self.told():
-            section = merged(merged(self.written, self._named(limits.ranks)), self.spelled)
+            section = merged(
+                merged(self.written, {k: limits.whole(k, v) for k, v in self.named.items()}),
+                self.spelled,
+            )
             policies = section.get("prefill")
             if isinstance(policies, Mapping):
                 targets = {"ttft_s": slo.ttft_s, "itl_s": slo.itl_s}
@@ -84,11 +95,6 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
             if "kv_blocks" not in section:
                 section = {**section, "kv_blocks": kv_blocks(sized)}
             return with_section(base, section)
-
-    def _named(self, ranks: int) -> dict[str, Any]:
-        """With limits of all ranks in place of those of each."""
-        of_each = ("running_max", "step_tokens_max")
-        return {k: v * ranks if k in of_each else v for k, v in self.named.items()}
 
     @contextlib.contextmanager
     def told(self) -> Iterator[None]:
@@ -160,7 +166,8 @@ def _sized(limits: Limits, section: Mapping[str, Any]) -> EngineConfig:
     if isinstance(drafts, Mapping):
         count = drafts.get("draft_tokens", 1)
         each += count if isinstance(count, int) and 0 < count < 1000 else 1
-    seqs, tokens = limits.running_max * limits.ranks, limits.step_tokens_max * limits.ranks
+    seqs = limits.whole("running_max", limits.running_max)
+    tokens = limits.whole("step_tokens_max", limits.step_tokens_max)
     asked = section.get("step_tokens_max")
     if isinstance(asked, int):
         seqs = min(seqs, max(asked // each, 1))

@@ -17,13 +17,11 @@ from mileage.core.errors import ConfigError
 from mileage.core.slo import SloConfig
 from mileage.costmodel.fitted_engine import FittedEngine
 from mileage.sim.engine_config import EngineConfig
-from mileage.sim.outcome import OK
 from mileage.sim.simulation import SimResult
 from mileage.workload.trace_request import TraceRequest
 
 __all__ = [
     "beyond_seen",
-    "delay_answers",
     "fitted_engine",
     "fitted_fleet",
     "is_fitted",
@@ -139,15 +137,6 @@ def without_shared(requests: Iterable[TraceRequest], engine: str) -> Iterator[Tr
             yield request
         else:
             yield replace(request, prompt_tokens=max(1, request.prompt_tokens - shared))
-
-
-def delay_answers(result: SimResult, by_s: float) -> None:
-    """Every answer comes so much later: what the engine does beside its steps."""
-    out = result.outcomes
-    for row, status in enumerate(out.status):
-        if status == OK:
-            out.ttft_s[row] += by_s
-            out.e2e_s[row] += by_s
 
 
 def beyond_seen(fleet: Fleet, result: SimResult) -> list[str]:

@@ -20,6 +20,7 @@ from mileage.costmodel.deployment import Deployment
 from mileage.costmodel.fitted_engine import FittedEngine
 from mileage.costmodel.gpu import Gpu
 from mileage.costmodel.layout import Engine
+from mileage.costmodel.pipeline_fill import PipelineFill
 from mileage.costmodel.precision import KvPrecision, precision
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine_config import EngineConfig
@@ -63,6 +64,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     sharing: SharingConfig = SharingConfig()
     scaling: ScalingConfig | None = None
     variant: str | None = None
+    fill: PipelineFill | None = None
+    """What prompts wait for pipeline stages."""
     fitted: FittedEngine | None = None
     """The engine whose records all this is from, in place of a model and a GPU."""
 
@@ -153,15 +156,21 @@ def _fleet(
     costs: CostsConfig,
     slo: SloConfig,
 ) -> Fleet:
-    card, ranks = deployment.gpu, deployment.data_parallel
+    card, ranks, stages = (
+        deployment.gpu,
+        deployment.data_parallel,
+        deployment.pipeline_parallel,
+    )
+
+    def batch_tokens(sized: EngineConfig) -> int:
+        return max(1, sized.step_tokens_max // (ranks * stages))
 
     def kv_blocks(sized: EngineConfig) -> int:
-        tokens, seqs = sized.step_tokens_max // ranks, sized.running_max // ranks
-        return deployment.kv_blocks(sized.block_tokens, tokens, seqs)
+        seqs = sized.running_max // ranks
+        return deployment.kv_blocks(sized.block_tokens, batch_tokens(sized), seqs)
 
-    engine = features.engine(
-        Limits(*_engine_limits(arguments, card), ranks), slo.of(deployment.model.name), kv_blocks
-    )
+    limits = Limits(*_engine_limits(arguments, card), ranks, stages)
+    engine = features.engine(limits, slo.of(deployment.model.name), kv_blocks)
     check_replicas(arguments.replicas, features, engine)
     usd, source = price_of(arguments, costs, card)
     gpus = deployment.gpus * engines_of(engine)
@@ -190,6 +199,7 @@ def _fleet(
         sharing=features.sharing,
         scaling=features.scaling,
         variant=features.variant,
+        fill=deployment.pipeline_fill(batch_tokens(engine)),
     )
 
 

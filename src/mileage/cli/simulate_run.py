@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mileage.cli.simulate_fitted import delay_answers
+from mileage.cli.simulate_delays import delay_answers
 from mileage.cli.simulate_scenario import Arm, Scenario
 from mileage.cli.simulate_workload import Workload
 from mileage.sim.simulation import Progress as OnProgress
@@ -74,8 +74,7 @@ def run_arm(
             )
             result = simulation.run(work.at(rate_scale), progress=progress)
     wall_s = time.perf_counter() - started_s
-    if (fitted := arm.fleet.fitted) is not None:
-        delay_answers(result, fitted.first_token_s)
+    delay_answers(result, arm.fleet)
     summary = summarise(
         result,
         slo=scenario.slo,

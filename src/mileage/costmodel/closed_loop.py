@@ -69,7 +69,7 @@ def closed_loop(size: Sizes, rate: Rates, loop: ClosedLoop) -> Latencies:
         decoding = np.maximum(share * running, np.minimum(running, 1.0))
         decode_s = _steps(size, rate, decoding, context, 0.0 * running, 0.0 * running)
         room = np.maximum(loop.step_tokens_max - decoding, 1.0)
-        alone_s, alone_chunks = _mixed(size, rate, loop, decoding, context, room, 1.0)
+        alone_s, alone_chunks = _own(size, rate, loop, decoding, context)
         shared_s, chunks = _mixed(size, rate, loop, decoding, context, room, together)
         prompt_s = chunks * np.maximum(shared_s - decode_s, 0.0) / together
         full_s, _ = _mixed(size, rate, loop, decoding, context, room, room / loop.prompt_tokens)
@@ -84,6 +84,21 @@ def closed_loop(size: Sizes, rate: Rates, loop: ClosedLoop) -> Latencies:
         share = _DAMPING * share + (1.0 - _DAMPING) * found
     busy = np.minimum((running * prompt_s) / (outputs * tpot_s + first_s), 1.0)
     return Latencies(tpot_s, first_s, busy)
+
+
+def _own(
+    size: Sizes, rate: Rates, loop: ClosedLoop, decoding: Array, context: Array
+) -> tuple[Array, Array]:
+    """Seconds of a step with a chunk of a request's own prompt, and its chunks.
+
+    One rank computes all of it; the others, which have prompts of their own, wait for the slowest.
+    """
+    ranks = size.attention_ranks
+    room = np.maximum(loop.step_tokens_max - decoding / ranks, 1.0)
+    chunk = np.minimum(loop.prompt_tokens, room)
+    chunks = loop.prompt_tokens / chunk
+    pairs = loop.prompt_tokens * (loop.prompt_tokens + 1.0) / 2.0 / chunks
+    return _steps(size, rate, decoding, context, chunk * ranks, pairs * ranks), chunks
 
 
 def _mixed(
@@ -106,7 +121,8 @@ def _mixed(
 def _steps(
     size: Sizes, rate: Rates, decoding: Array, context: Array, prefill: Array, pairs: Array
 ) -> Array:
-    eager = np.where((prefill > 0.0) | (decoding > _GRAPH_ROWS_MAX), 1.0, 0.0)
+    rows = decoding / size.attention_ranks
+    eager = np.where((prefill > 0.0) | (rows > _GRAPH_ROWS_MAX), 1.0, 0.0)
     load = Load(decoding + prefill, decoding, decoding * context, prefill, pairs, eager)
     total: Array = np.sum([each.seconds for each in operators(size, rate, load)], axis=0)
     return total

@@ -63,7 +63,7 @@ def weights_bytes(layout: Layout) -> float:
 
 
 def memory_use(layout: Layout, step_tokens_max: int, requests_max: int) -> MemoryUse:
-    """What each thing takes of the fullest GPU."""
+    """What each thing takes of the fullest GPU; the limits are those of a data-parallel rank."""
     model, tensor = layout.model, layout.tensor_parallel
     wide = 3 * model.intermediate / tensor if model.dense_ffn_layers else 0.0
     if model.experts:
@@ -77,10 +77,11 @@ def memory_use(layout: Layout, step_tokens_max: int, requests_max: int) -> Memor
         step_tokens_max * per_token * _HALF_BYTES + requests_max * model.vocab * _LOGIT_BYTES
     )
     context = _CONTEXT_BYTES + (_COLLECTIVE_BYTES if layout.gpus > 1 else 0)
-    windowed = model.window_layers * (model.window_tokens * requests_max + step_tokens_max)
+    layers = math.ceil(model.window_layers / layout.pipeline_parallel)
+    windowed = layers * (model.window_tokens * requests_max + step_tokens_max)
     total = layout.gpu.memory_bytes * layout.gpu_memory_utilization_ratio
     weights = weights_bytes(layout)
-    windows = windowed * _layer_bytes(layout) / layout.data_parallel
+    windows = windowed * _layer_bytes(layout)
     return MemoryUse(
         total=total,
         weights=weights,

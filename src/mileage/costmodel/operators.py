@@ -56,8 +56,10 @@ class Operator(NamedTuple):
 def operators(size: Sizes, rate: Rates, load: Load) -> list[Operator]:
     """Everything that a step does. Their seconds add up to the step's.
 
-    All requests of a replica advance by one token: with pipeline stages each stage works on its
-    share of them in turn, so that a layer sees the tokens of one share, and every layer is passed.
+    All requests of a replica advance by one token: with pipeline stages there is a batch in each,
+    so that a layer sees the tokens of one batch, and a step is the time in which each batch has
+    passed every layer. A request is in one batch, and on one data-parallel rank: of fewer requests
+    than those each takes as long as if all were there.
     """
     rows = np.ceil(load.tokens / size.attention_ranks)
     found = [
@@ -154,7 +156,7 @@ def _experts(size: Sizes, rate: Rates, load: Load) -> Operator:
     the one that got the most: of n numbers with a mean of m, each from many rare choices, the
     largest is about m + sqrt(2 m ln n).
     """
-    tokens = np.ceil(load.tokens / size.stages)
+    tokens = np.ceil(load.tokens / size.batches)
     share = np.minimum(size.experts_per_token / size.experts, 1.0 - 1e-12)
     distinct = size.local_experts * -np.expm1(tokens * np.log1p(-share))
     ranks = size.experts / np.maximum(size.local_experts, 1.0)
@@ -189,10 +191,11 @@ def _prefill_attention(size: Sizes, rate: Rates, load: Load) -> Operator:
 
 def _decode_attention(size: Sizes, rate: Rates, load: Load) -> Operator:
     """Reads the context of each request. Of latent vectors all heads read the same: computing
-    takes longer than reading where there are many heads (FlashMLA's analysis)."""
+    takes longer than reading where there are many heads (FlashMLA's analysis). A context is read
+    by one rank, in all layers: those of few requests are not spread over all."""
     read = size.full_layers * load.kv_tokens
     read = read + size.window_layers * size.window_tokens * load.decoding
-    read = read / size.attention_ranks
+    read = read / np.clip(load.decoding, 1.0, size.attention_ranks)
     return _operator(
         "decode attention",
         load.tokens,
@@ -204,7 +207,7 @@ def _decode_attention(size: Sizes, rate: Rates, load: Load) -> Operator:
 
 def _small_kernels(size: Sizes, rate: Rates, load: Load, rows: Array) -> Operator:
     """Norms, rotary embedding, activation, cache writes: their bytes, latencies and launches."""
-    tokens = np.ceil(load.tokens / size.stages)
+    tokens = np.ceil(load.tokens / size.batches)
     ranks = size.experts / np.maximum(size.local_experts, 1.0)
     moved = size.layers * size.elementwise_bytes * rows
     moved = moved + size.moe_layers * size.permute_bytes * tokens / ranks

@@ -78,7 +78,8 @@ def report(
     require_at_least("prefill_tokens", prefill_tokens, 0)
     if not batch and not prefill_tokens:
         raise ConfigError("batch", batch, "at least 1 where there is no prefill")
-    row = padded(batch, None) if not prefill_tokens else None
+    spread = layout.data_parallel * layout.pipeline_parallel
+    row = padded(batch, None, spread) if not prefill_tokens else None
     earlier = max(context_tokens - prefill_tokens, 0)
     pairs = prefill_tokens * earlier + prefill_tokens * (prefill_tokens + 1) / 2
     load = Load(

@@ -30,7 +30,10 @@ class Sizes(NamedTuple):
     window_layers: float
     window_tokens: float
     attention_ranks: float
-    """Data-parallel ranks times pipeline stages: each takes its share of the requests."""
+    """Data-parallel ranks times `batches`: each takes its share of the requests, a whole request
+    each."""
+    batches: float
+    """That the requests of a rank are split over, one in each pipeline stage at a time."""
     stages: float
     tensor_ranks: float
     """GPUs that all-reduce a layer's hidden states."""
@@ -70,8 +73,11 @@ class Sizes(NamedTuple):
     kv_bytes: float
 
 
-def sizes(layout: Layout) -> Sizes:
-    """The numbers of that layout."""
+def sizes(layout: Layout, *, batches: int | None = None) -> Sizes:
+    """The numbers of that layout. `batches`: as many as are on their way through the pipeline at
+    a time; None: one in each stage. 1 is a batch that is alone, and passes all stages in turn."""
+    if batches is None:
+        batches = layout.pipeline_parallel
     model, tensor = layout.model, layout.tensor_parallel
     attention_bytes = weight_bytes(layout.attention_weights)
     each = weight_bytes(layout.weights)
@@ -92,7 +98,8 @@ def sizes(layout: Layout) -> Sizes:
         full_layers=model.full_layers,
         window_layers=model.window_layers,
         window_tokens=model.window_tokens,
-        attention_ranks=layout.data_parallel * layout.pipeline_parallel,
+        attention_ranks=layout.data_parallel * batches,
+        batches=batches,
         stages=layout.pipeline_parallel,
         tensor_ranks=tensor,
         expert_ranks=layout.ranks if spread else 1,

@@ -30,8 +30,16 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mixed_s: tuple[float, ...]
     """By the number of tokens, 0 to the step's most."""
     kv_s: float
+    """With contexts of at least `spread` requests."""
     pair_s: float
     request_s: float = 0.0
+    spread: int = 1
+    """Ranks and stages that requests are spread over, one of them reading each one's context. With
+    fewer requests, `kv_s` is so many times as long as there are requests too few: spread / n."""
+
+    def kv_token_s(self, decoding: int) -> float:
+        """Seconds that a token of context takes in a step with so many requests."""
+        return self.kv_s * self.spread / min(max(decoding, 1), self.spread)
 
 
 class StepTable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -59,12 +67,15 @@ class StepTable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ) -> float:
         """Seconds of one step. IndexError beyond `requests_max` or `tokens_max`."""
         if not prefill_tokens:
-            return max(line.decode_s[decoding] + line.kv_s * kv_tokens for line in self.lines)
+            return max(
+                line.decode_s[decoding] + line.kv_token_s(decoding) * kv_tokens
+                for line in self.lines
+            )
         tokens = decoding + prefill_tokens
         return max(
             line.mixed_s[tokens]
             + line.request_s * decoding
-            + line.kv_s * kv_tokens
+            + line.kv_token_s(decoding) * kv_tokens
             + line.pair_s * prefill_pairs
             for line in self.lines
         )

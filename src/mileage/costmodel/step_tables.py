@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
@@ -20,18 +21,24 @@ __all__ = ["GRAPH_SIZES", "padded", "step_seconds", "step_table"]
 
 GRAPH_SIZES: Final = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 """Batch sizes that vLLM captures as CUDA graphs (vllm/config/compilation.py)."""
+_KV_TOKENS: Final = 1e6
+"""Of context, and pairs, that slopes are taken over."""
 
 
-def padded(count: int, graph_sizes: Sequence[int] | None) -> int | None:
-    """The batch size that a step of `count` requests is computed at; None: without a graph."""
+def padded(count: int, graph_sizes: Sequence[int] | None, spread: int = 1) -> int | None:
+    """The batch size that a step of `count` requests is computed at; None: without a graph.
+
+    `spread`: batches that the requests are spread over, each with a graph of its own.
+    """
     sizes_ = GRAPH_SIZES if graph_sizes is None else graph_sizes
-    at = bisect_left(sizes_, count)
-    return sizes_[at] if at < len(sizes_) else None
+    at = bisect_left(sizes_, math.ceil(count / spread))
+    return sizes_[at] * spread if at < len(sizes_) else None
 
 
-def step_seconds(layout: Layout, load: Load) -> Array:
-    """Seconds of each step of `load`."""
-    each = operators(sizes(layout), rates(layout, layout.efficiency or FITTED), load)
+def step_seconds(layout: Layout, load: Load, *, batches: int | None = None) -> Array:
+    """Seconds of each step of `load`; `batches` as of `sizes`."""
+    size = sizes(layout, batches=batches)
+    each = operators(size, rates(layout, layout.efficiency or FITTED), load)
     total: Array = np.sum([operator.seconds for operator in each], axis=0)
     return total
 
@@ -41,13 +48,16 @@ def step_table(
     requests_max: int,
     step_tokens_max: int,
     graph_sizes: Sequence[int] | None = None,
+    *,
+    batches: int | None = None,
 ) -> StepTable:
     """The table for steps of up to so many requests and tokens; see `Deployment.step_table`."""
     require_at_least("requests_max", requests_max, 1)
     require_at_least("step_tokens_max", step_tokens_max, 1)
+    spread = layout.data_parallel * (layout.pipeline_parallel if batches is None else batches)
     captured = sorted(GRAPH_SIZES if graph_sizes is None else set(graph_sizes))
     counts = np.arange(requests_max + 1, dtype=np.float64)
-    rows = [padded(count, captured) for count in range(requests_max + 1)]
+    rows = [padded(count, captured, spread) for count in range(requests_max + 1)]
     graphed = np.array([0.0 if row is None else 1.0 for row in rows])
     zero = np.zeros_like(counts)
     decode = Load(
@@ -61,22 +71,26 @@ def step_table(
     tokens = np.arange(step_tokens_max + requests_max + 1, dtype=np.float64)
     none = np.zeros_like(tokens)
     mixed = Load(tokens, none, none, tokens, none, none + 1.0)
+
+    def seconds(load: Load) -> Array:
+        return step_seconds(layout, load, batches=batches)
+
     one = np.ones(1)
     base = Load(one, 0 * one, 0 * one, 0 * one, 0 * one, one)
-    # Prompt tokens of a step are its tokens but for those of decoding requests.
-    probes = {
-        "request": base._replace(decoding=one),
-        "prefill": base._replace(prefill_tokens=one),
-        "kv": base._replace(kv_tokens=one * 1e6),
-        "pair": base._replace(prefill_pairs=one * 1e6),
-    }
-    start_s = step_seconds(layout, base)[0]
-    slope = {name: float(step_seconds(layout, p)[0] - start_s) for name, p in probes.items()}
+    # As many requests as the slopes hold for. Prompt tokens of a step are its tokens but for those
+    # of decoding requests.
+    many = base._replace(decoding=one * spread)
+    start_s, many_s = float(seconds(base)[0]), float(seconds(many)[0])
+    request_s = (many_s - start_s) / spread
+    prefill_s = float(seconds(base._replace(prefill_tokens=one))[0]) - start_s
+    kv_s = float(seconds(many._replace(kv_tokens=one * _KV_TOKENS))[0]) - many_s
+    pair_s = float(seconds(base._replace(prefill_pairs=one * _KV_TOKENS))[0]) - start_s
     line = StepLine(
-        decode_s=tuple(step_seconds(layout, decode).tolist()),
-        mixed_s=tuple(step_seconds(layout, mixed).tolist()),
-        request_s=slope["request"] - slope["prefill"],
-        kv_s=slope["kv"] / 1e6,
-        pair_s=slope["pair"] / 1e6,
+        decode_s=tuple(seconds(decode).tolist()),
+        mixed_s=tuple(seconds(mixed).tolist()),
+        request_s=request_s - prefill_s,
+        kv_s=kv_s / _KV_TOKENS,
+        pair_s=pair_s / _KV_TOKENS,
+        spread=spread,
     )
     return StepTable(lines=(line,))

@@ -32,13 +32,13 @@ class RankTimer(StepTimer):
         """The most steps that can be planned at once."""
         return _STEPS_MAX
 
-    def plan_mixed(self, decoding: int, context: int, tokens: int, pairs: float) -> None:
+    def plan_mixed(self, decoding: int, context: float, tokens: int, pairs: float) -> None:
         """The next step computes so many tokens of prompts beside those that decode."""
         ranks = self._ranks
         super().plan_mixed(decoding * ranks, context * ranks, tokens * ranks, pairs * ranks)
         self.impose(self.own_s(1))
 
-    def plan_decode(self, decoding: int, context: int) -> None:
+    def plan_decode(self, decoding: int, context: float) -> None:
         """The next steps only decode."""
         super().plan_decode(decoding * self._ranks, context * self._ranks)
         self.impose(self.own_s(_STEPS_MAX))

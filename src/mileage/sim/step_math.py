@@ -51,7 +51,7 @@ def mixed_line_s(
     pair_s: float,
     request_s: float,
     decoding: int,
-    context: int,
+    context: float,
     pairs: float,
 ) -> float:
     """Seconds that one line gives a step with prompt tokens; `mixed_s`: for all of its tokens."""

@@ -39,6 +39,7 @@ class StepTimer:
         "_lines",
         "_noise",
         "_ramp",
+        "_spread",
         "_stretch",
         "_times",
         "added_s",
@@ -51,6 +52,7 @@ class StepTimer:
             (line.decode_s, line.mixed_s, line.kv_s, line.pair_s, line.request_s)
             for line in table.lines
         )
+        self._spread = max(line.spread for line in table.lines)
         self._stretch: Stretch = (0.0, 0.0, NEVER, 0.0, 0.0)
         self._times: NDArray[np.float64] = np.empty(_FIRST)
         self._ramp = _RAMP
@@ -72,9 +74,11 @@ class StepTimer:
 
     # --- the stretch in progress --------------------------------------------------------------
 
-    def plan_mixed(self, decoding: int, context: int, tokens: int, pairs: float) -> None:
+    def plan_mixed(self, decoding: int, context: float, tokens: int, pairs: float) -> None:
         """The next step computes so many tokens of prompts beside those that decode."""
         time_s = 0.0
+        if 0 < decoding < self._spread:
+            context = context * self._spread / decoding  # not read side by side
         for _, mixed_s, kv_s, pair_s, request_s in self._lines:
             time_of_all_s = mixed_s[decoding + tokens]
             line_s = mixed_line_s(time_of_all_s, kv_s, pair_s, request_s, decoding, context, pairs)
@@ -83,18 +87,21 @@ class StepTimer:
         time_s = (time_s + self.added_s) * self.slowdown
         self._stretch = (time_s, 0.0, NEVER, 0.0, 0.0)
 
-    def plan_decode(self, decoding: int, context: int) -> None:
+    def plan_decode(self, decoding: int, context: float) -> None:
         """The next steps only decode."""
         lines, added_s, slowdown = self._lines, self.added_s, self.slowdown
+        grows: float = decoding  # tokens of context by which a step has more than the one before
+        if 0 < decoding < self._spread:
+            context, grows = context * self._spread / decoding, self._spread
         decode_s, _, kv_s, _, _ = lines[0]
         c1 = (decode_s[decoding] + kv_s * context + added_s) * slowdown
-        d1 = kv_s * decoding * slowdown
+        d1 = kv_s * grows * slowdown
         if len(lines) == 1:
             self._stretch = (c1, d1, NEVER, 0.0, 0.0)
             return
         decode_s, _, kv_s, _, _ = lines[1]
         c2 = (decode_s[decoding] + kv_s * context + added_s) * slowdown
-        d2 = kv_s * decoding * slowdown
+        d2 = kv_s * grows * slowdown
         self._stretch = stretch_of(c1, d1, c2, d2)
 
     def took_s(self, steps: int) -> float:

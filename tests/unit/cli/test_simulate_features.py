@@ -227,3 +227,15 @@ def test_variants_of_an_engine_stand_beside_it() -> None:
     assert "KEY=VALUE" in error_of("compare", *FLEET, "--variant", "a x=1 y")
     twice = ("--variant", "a kv_blocks=99", "--variant", "a kv_blocks=98")
     assert "names that differ" in error_of("compare", *FLEET, *twice)
+
+
+def test_pipeline_stages_serve_more_and_none_sooner() -> None:
+    lone = ("--trace", "synthetic:rate=0.2,duration=60s,prompt=1000,output=20", *FLEET[2:])
+    limits = ("--engine-tokens", "2048")
+    one, two = (document(*lone, *limits, "--pp", stages) for stages in ("1", "2"))
+    for key in ("ttft_s", "itl_mean_s", "e2e_s"):
+        assert one[key]["p50"] <= two[key]["p50"] < 1.05 * one[key]["p50"]
+    assert two["assumptions"]["engine"]["step_tokens_max"] == 2 * 2048, "of a batch in each stage"
+    full = ("--trace", "synthetic:rate=60,duration=10s,prompt=1000,output=100", *FLEET[2:])
+    one, two = (document(*full, *limits, "--pp", stages) for stages in ("1", "2"))
+    assert two["duration_s"] < one["duration_s"] / 1.3

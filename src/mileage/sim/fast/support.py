@@ -57,6 +57,10 @@ def supports(
             "engines have policies of their own (prefill)",
             any(getattr(e, "prefill", None) for e in engines),
         ),
+        (
+            "requests are spread over ranks or stages (--dp, --pp)",
+            any(line.spread > 1 for spec in replicas for line in spec.table.lines),
+        ),
         ("steps have noise (noise_ratio)", any(e.noise_ratio for e in engines)),
         ("clients leave (patience_s)", config.patience_s is not None),
         ("tenants have limits or weights", bool(control.tenants)),

@@ -46,6 +46,7 @@ bench: $(BENCHMARKS:%=bench-%) ## Run every benchmark
 # debian-PACKAGE.
 bench-gateway: debian-nginx debian-wrk vllm-router litellm
 bench-simulate: dynamo
+bench-oracle: oracle
 
 bench-%: setup
 	@exec $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
@@ -57,6 +58,10 @@ vllm vllm-router litellm:
 .PHONY: dynamo
 dynamo:
 	@scripts/setup-dynamo.sh || echo "going on without Dynamo's replay"
+
+.PHONY: oracle
+oracle:
+	@scripts/setup-oracle.sh || echo "going on without the oracle"
 
 debian-%:
 	@scripts/setup-debian.sh $*

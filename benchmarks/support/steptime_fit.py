@@ -24,7 +24,7 @@ from mileage.costmodel.operators import Array
 from mileage.costmodel.rates import Rates, rates
 from mileage.costmodel.sizes import Sizes, sizes
 
-__all__ = ["Predictor", "Targets", "fit"]
+__all__ = ["Predictor", "Targets", "fit", "thinned"]
 
 _ROUNDS = 10
 _SETUP_ROWS_MAX = 16
@@ -117,7 +117,7 @@ def _logs(values: Sequence[float | None]) -> Array:
 
 def fit(rows: Sequence[Measured]) -> Efficiency:
     """The efficiencies that explain the rows best."""
-    rows = _thinned(rows)
+    rows = thinned(rows)
     predictor = Predictor(rows)
     names = Efficiency.__struct_fields__
     expected = np.log([getattr(Efficiency(), name) for name in names])
@@ -202,7 +202,7 @@ def _setup(row: Measured) -> tuple[str, ...]:
     return row.source_class, d.model.name, d.gpu.name, d.weights, d.engine
 
 
-def _thinned(rows: Sequence[Measured]) -> list[Measured]:
+def thinned(rows: Sequence[Measured]) -> list[Measured]:
     """At most so many rows of each set-up, evenly spread over those that there are."""
     setups: dict[tuple[str, ...], list[Measured]] = {}
     for row in rows:

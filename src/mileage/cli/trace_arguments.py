@@ -79,7 +79,7 @@ def refuse_file_options(options: ReadOptions, what: str) -> None:
     for name in _OF_FILES:
         value = getattr(options, name)
         if value != getattr(plain, name):
-            raise ConfigError(_OPTIONS[name], value, f"none: the trace is {what}")
+            raise _by_option(ConfigError(name, value, f"none: the trace is {what}"))
 
 
 def told_by_option(requests: Iterable[T]) -> Iterator[T]:
@@ -95,7 +95,10 @@ def _by_option(error: ConfigError) -> ConfigError:
     key = _OPTIONS.get(name)
     if key is None:
         return error
-    return ConfigError(f"{key} {field}" if point else key, error.value, error.expected)
+    value = error.value
+    if isinstance(value, Mapping):
+        value = ",".join(f"{field}={column}" for field, column in value.items())
+    return ConfigError(f"{key} {field}" if point else key, value, error.expected)
 
 
 def _made(kind: Callable[..., T], given: Mapping[str, Any]) -> T:

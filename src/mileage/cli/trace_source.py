@@ -33,6 +33,7 @@ from mileage.workload.source import read_trace
 from mileage.workload.synthetic.config import SyntheticConfig
 from mileage.workload.synthetic.generator import generate
 from mileage.workload.synthetic.spelling import parse_synthetic, synthetic_config
+from mileage.workload.trace_check import fault_of
 from mileage.workload.trace_request import TraceRequest
 from mileage.workload.transforms import TraceView, view
 
@@ -95,7 +96,7 @@ def open_trace(
     if spec.startswith(_SYNTHETIC):
         tally.format = "synthetic"
         refuse_file_options(options, "a synthetic workload")
-        return OpenTrace(spec, view(generate(synthetic_of(spec)), part), tally)
+        return OpenTrace(spec, view(generate(synthetic_of(spec, seed=options.seed)), part), tally)
     if spec == "-":
         if sys.stdin is None:
             raise ConfigError("trace", spec, "standard input to be open")
@@ -120,7 +121,7 @@ def _path_of(spec: str) -> Path:
     """The file or directory that the spec names. Raises ConfigError."""
     try:
         for path in (Path(spec), fetched_path(spec)):
-            if path is not None and path.exists():
+            if spec and path is not None and path.exists():
                 return path
     except (OSError, ValueError) as error:  # a name that is too long, a directory that is closed
         reason = getattr(error, "strerror", None) or error
@@ -165,16 +166,33 @@ def _recorded(
 def _in_order(
     rows: Iterator[Row], name: str, options: ReadOptions, tally: ReadTally
 ) -> Iterator[TraceRequest]:
-    yield from in_order(rows, name, tally, places=options.reorder_places, from_first=True)
+    checked = _checked(rows, name)
+    yield from in_order(checked, name, tally, places=options.reorder_places, from_first=True)
     if not tally.records:
         raise TraceError(name, 0, f"has no request: expected a {tally.format} with some")
 
 
-def synthetic_of(spec: str) -> SyntheticConfig:
-    """The configuration that a `synthetic:` spec stands for. Raises ConfigError."""
+def _checked(rows: Iterator[Row], name: str) -> Iterator[Row]:
+    """What engines and clients said was recorded as they said it, and may be no request."""
+    for row in rows:
+        arrived_s, number, request = row
+        # Before the first one: a clock was set back; the order of arrival is made later.
+        told = request if arrived_s >= 0.0 else replace(request, arrived_s=0.0)
+        if (fault := fault_of(told)) is not None:
+            raise TraceError(name, 0, f"record {number}: {fault}")
+        yield row
+
+
+def synthetic_of(spec: str, *, seed: int = 0) -> SyntheticConfig:
+    """The configuration that a `synthetic:` spec stands for; `seed` holds where that has none.
+    Raises ConfigError."""
     text = spec.removeprefix(_SYNTHETIC)
     if "=" in text or not text.endswith(".toml"):
-        return parse_synthetic(text)
+        try:
+            return parse_synthetic(text, seed=seed)
+        except ConfigError as error:
+            key = f"{_SYNTHETIC}{error.key}"
+            raise ConfigError(key, error.value, error.expected) from None
     try:
         tree = tomllib.loads(Path(text).read_text("utf-8"))
     except OSError as error:
@@ -182,4 +200,5 @@ def synthetic_of(spec: str) -> SyntheticConfig:
         raise ConfigError("synthetic", text, expected) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError("synthetic", text, f"TOML ({error})") from None
+    tree.setdefault("seed", seed)
     return synthetic_config(tree)

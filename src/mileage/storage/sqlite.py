@@ -86,10 +86,13 @@ class InsertCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def ledger_errors(path: str) -> Iterator[None]:
-    """Turn every error of sqlite3 into a LedgerError that names the database."""
+    """Turn every error of sqlite3 into a LedgerError that names the database.
+
+    A damaged one may give text that is not UTF-8, or no number where there should be one.
+    """
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError) as error:
         raise LedgerError(path, str(error)) from error
 
 

@@ -17,6 +17,7 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 Spread = Literal["none", "even", "random"]
 
 _REORDER_MAX: Final = 1_000_000
+_SPREAD_MAX_S: Final = 3.0
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +36,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     spread: Spread = "none"
     """Arrivals with one and the same timestamp: at that moment, or over the time until the next
     timestamp, in equal parts or (by `seed`) at random."""
-    spread_max_s: float = 3.0
+    spread_max_s: float = _SPREAD_MAX_S
     """The longest time that they are spread over: how coarse the clock of the trace is."""
     seed: int = 0
     reorder_places: int = 4096
@@ -52,6 +53,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
         require_at_least("block_tokens", self.block_tokens, 1)
         require_range("spread_max_s", self.spread_max_s, 0.0, 86_400.0)
+        if self.spread == "none" and self.spread_max_s != _SPREAD_MAX_S:
+            raise ConfigError("spread_max_s", self.spread_max_s, "spread to be even or random")
         require_range("reorder_places", self.reorder_places, 1, _REORDER_MAX)
 
 

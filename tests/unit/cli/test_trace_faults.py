@@ -125,6 +125,7 @@ def test_names_that_are_near_are_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "; near: calls.csv" in fault_of("call.csv")
     assert f"; near: {tmp_path}/calls.csv" in fault_of(tmp_path / "cals.csv")
     assert "near" not in fault_of("something-else-altogether")
+    assert fault_of("").startswith("trace: got ''")
     assert "`mileage trace fetch azure-conv-2023` brings it" in fault_of("azure-conv-2023")
     result = CliRunner().invoke(app, ["trace", "fetch", "azure-conv-2032"])
     assert str(result.exception).endswith(
@@ -142,7 +143,10 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     ("spec", "options", "message"),
     [
         pytest.param(
-            "azure.csv", {"columns": {"tenant": "x"}}, "--columns: .* read as azure", id="columns"
+            "azure.csv",
+            {"columns": {"tenant": "x"}},
+            "got 'tenant=x', .* read as azure",
+            id="columns",
         ),
         pytest.param("azure.csv", {"time_unit": "ms"}, "--time-unit: .* read as azure", id="unit"),
         pytest.param(

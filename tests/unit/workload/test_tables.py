@@ -111,6 +111,7 @@ def test_columns_that_are_not_there(columns: dict[str, str], key: str) -> None:
     [
         ({"format": "parquet"}, "format"),
         ({"spread": "some"}, "spread"),
+        ({"spread_max_s": 5.0}, "spread_max_s"),
         ({"time_unit": "min"}, "time_unit"),
         ({"block_tokens": 0}, "block_tokens"),
         ({"reorder_places": 0}, "reorder_places"),

@@ -11,6 +11,7 @@ from mileage.core.events import Arrived, Cancelled, Event, Failed, Finished
 from mileage.core.request import Request
 from mileage.workload.ordering import Row
 from mileage.workload.read_options import ReadOptions, ReadTally
+from mileage.workload.trace_check import TOKENS_MAX
 from mileage.workload.trace_request import TraceRequest
 
 __all__ = ["Handling", "event_rows"]
@@ -137,7 +138,8 @@ class _Journal:
             model=request.model or None,
             endpoint=request.endpoint,
             stream=request.stream,
-            output_tokens_max=request.output_tokens_max or None,
+            # A client may ask for more than any engine gives.
+            output_tokens_max=min(request.output_tokens_max or 0, TOKENS_MAX) or None,
             content_id=None if request.merge_key is None else _number(request.merge_key),
             priority=request.priority,
             image_patches=request.image_patches,

@@ -43,13 +43,21 @@ _ARRIVAL_KEYS: Final = {
     "period": "period_s",
     "peak-ratio": "peak_ratio",
 }
+_SPELLED: Final = {
+    "rate_rps": "rate",
+    "duration_s": "duration",
+    "output_tokens_max": "max-tokens",
+    "stream_ratio": "stream",
+    "block_tokens": "block-tokens",
+    "conversations": "turns",
+}
 
 
-def parse_synthetic(text: str) -> SyntheticConfig:
+def parse_synthetic(text: str, *, seed: int = 0) -> SyntheticConfig:
     """`rate=5,duration=10m,arrivals=gamma,cv=3,prompt=lognormal:600:1,seed=1` as a configuration.
 
-    Keys are those of KEYS. Raises ConfigError that names the key, and the nearest one for a key
-    that is not there.
+    Keys are those of KEYS; `seed` holds where the text has none. Raises ConfigError that names the
+    key as it is spelled, and the nearest one for a key that is not there.
     """
     tree: dict[str, Any] = {}
     arrivals: dict[str, Any] = {}
@@ -79,7 +87,21 @@ def parse_synthetic(text: str) -> SyntheticConfig:
             raise ConfigError(spelled, arrivals[name], f"nothing with arrivals={kind}")
     if arrivals:
         tree["arrivals"] = {"kind": kind, **arrivals}
-    return synthetic_config(tree)
+    tree.setdefault("seed", seed)
+    try:
+        return synthetic_config(tree)
+    except ConfigError as error:
+        raise ConfigError(_spelled(error.key), error.value, error.expected) from None
+
+
+def _spelled(key: str) -> str:
+    """The key of a line for that of a tree."""
+    part, _, field = key.partition(".")
+    if part == "arrivals":
+        return next((k for k, name in _ARRIVAL_KEYS.items() if name == field), part)
+    if part == "media":
+        return "images" if field.startswith("image") else "audio"
+    return _SPELLED.get(part, part)
 
 
 def synthetic_config(tree: object) -> SyntheticConfig:

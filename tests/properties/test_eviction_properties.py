@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mileage.policy.eviction.choose import EVICTION_POLICIES, EvictionConfig, make_eviction
-from mileage.policy.eviction.policy import BlockUse
+from mileage.policy.eviction.policy import Block, BlockUse
 from mileage.policy.eviction.prefix_cache import PrefixCache
+from mileage.policy.eviction.warmup import CachedBlock, WarmupConfig, plan_warmup
 from mileage.sim.cache_optimum import CacheOptimum
 from mileage.sim.cache_replay import replay_cache
 from mileage.sim.cache_trace import CacheTrace
@@ -79,9 +81,13 @@ def test_the_optimum_is_what_trying_everything_finds(chains: list[Chain], blocks
 
 @pytest.mark.parametrize("policy", EVICTION_POLICIES)
 @settings(max_examples=40, deadline=None)
-@given(chains=traces(blocks=30, requests=60), blocks_max=st.integers(0, 20))
-def test_no_policy_exceeds_the_optimum(policy: str, chains: list[Chain], blocks_max: int) -> None:
-    trace = trace_of(chains, gap_s=20.0)
+@given(chains=traces(blocks=30, requests=60), blocks_max=st.integers(0, 20), data=st.data())
+def test_no_policy_exceeds_the_optimum_whatever_it_is_told(
+    policy: str, chains: list[Chain], blocks_max: int, data: st.DataObject
+) -> None:
+    hint = st.none() | st.floats(0.0, 1.0)
+    hints = data.draw(st.lists(hint, min_size=len(chains), max_size=len(chains)))
+    trace = trace_of(chains, gap_s=20.0).with_hints(hints)
     ranks = make_eviction(EvictionConfig(policy=policy), blocks_max=blocks_max)
     hits = replay_cache(trace, ranks, blocks_max=blocks_max)
     assert hits <= CacheOptimum(trace).hits(blocks_max)
@@ -97,7 +103,8 @@ def test_parents_outlive_children_and_pinned_blocks_stay(
     cache = PrefixCache(ranks, blocks_max=blocks_max)
     pinned: list[Chain] = []
     for number, chain in enumerate(chains):
-        cache.serve(BlockUse(chain, len(chain)), number * 20.0)
+        hint = data.draw(st.none() | st.floats(0.0, 1.0))
+        cache.serve(BlockUse(chain, len(chain), hint), number * 20.0)
         if data.draw(st.booleans()):
             held = chain[: cache.match(chain)]
             cache.pin(held)
@@ -112,6 +119,38 @@ def test_parents_outlive_children_and_pinned_blocks_stay(
         cache.unpin(pinned.pop())
     before = len(cache)
     assert sum(cache.evict(1e6) is not None for _ in range(before + 1)) == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chains=traces(blocks=30, requests=20),
+    load_percent=st.integers(0, 100),
+    hot_percent=st.integers(0, 100),
+    chunk_bytes=st.integers(1, 40),
+    data=st.data(),
+)
+def test_any_part_of_a_warm_up_can_be_used(
+    chains: list[Chain], load_percent: int, hot_percent: int, chunk_bytes: int, data: st.DataObject
+) -> None:
+    """Every block comes after its parent, whatever the heat, and each once."""
+    parents: dict[Block, Block | None] = {chain[0]: None for chain in chains}
+    parents |= {block: parent for chain in chains for parent, block in pairwise(chain)}
+    blocks = [
+        CachedBlock(block, parent, data.draw(st.floats(-9, 9)), data.draw(st.floats(0, 9)), 10)
+        for block, parent in parents.items()
+    ]
+    config = WarmupConfig(
+        chunk_bytes=chunk_bytes, load_ratio=load_percent / 100, hot_ratio=hot_percent / 100
+    )
+    plan = plan_warmup(blocks, config)
+    order = [block for chunk in plan for block in chunk.blocks]
+    place = {block: i for i, block in enumerate(order)}
+    assert len(place) == len(order)
+    for block in order:
+        parent = parents[block]
+        assert parent is None or place[parent] < place[block]
+    assert load_percent * len(blocks) <= 100 * len(order) <= load_percent * len(blocks) + 100
+    assert all(chunk.size_bytes <= max(chunk_bytes, 10) for chunk in plan)
 
 
 @settings(max_examples=40, deadline=None)

@@ -25,13 +25,16 @@ __all__ = ["measure_budget", "measure_shares", "share_ratio", "work_done_s"]
 
 WEIGHTS = {"three": 3.0, "one": 1.0}
 CONNECTIONS = 40
-WARM_S = 12.0
+WARM_S = 20.0
 LIMIT = 16
 STEP_MODEL = "linear"
-ALIKE = {"three": ((60, 100), (16, 32)), "one": ((60, 100), (16, 32))}
-UNLIKE = {"three": ((200, 400), (4, 12)), "one": ((12, 24), (32, 64))}
+Lengths = dict[str, tuple[tuple[int, int], tuple[int, int]]]
+ALIKE: Lengths = {"three": ((60, 100), (16, 32)), "one": ((60, 100), (16, 32))}
+UNLIKE: Lengths = {"three": ((200, 400), (4, 12)), "one": ((12, 24), (32, 64))}
 """Prompt and output tokens by tenant: the same mix, and one of long prompts against one of long
 answers."""
+SHARES = (("alike", ALIKE, True), ("unlike", UNLIKE, True), ("unlike_whole", UNLIKE, False))
+"""Names, lengths, and whether the answers are streams."""
 
 BUDGET_REQUESTS, BURST = 100, 500
 BUDGET_PROMPT_TOKENS, BUDGET_OUTPUT_TOKENS = 40, 60
@@ -40,13 +43,11 @@ BUDGET_PROMPT_TOKENS, BUDGET_OUTPUT_TOKENS = 40, 60
 def measure_shares(around: Surroundings) -> Part:
     """Engine work by tenant while both always have requests waiting."""
     part = Part()
-    part.bars = tuple(
-        Bar(f"share_error_ratio_{name}", 0.05, at_least=False) for name in ("alike", "unlike")
-    )
-    seconds = 4.0 if around.quick else 20.0
+    part.bars = tuple(Bar(f"share_error_ratio_{name}", 0.05, at_least=False) for name, *_ in SHARES)
+    seconds = 4.0 if around.quick else 40.0
     with StepUpstream(around.new_directory("shares"), core=LOAD_CORE, model=STEP_MODEL) as engine:
-        for name, lengths in (("alike", ALIKE), ("unlike", UNLIKE)):
-            ratio = _shares(around, engine, name, lengths, seconds, part)
+        for name, lengths, stream in SHARES:
+            ratio = _shares(around, engine, (name, lengths, stream), seconds, part)
             wanted = WEIGHTS["three"] / WEIGHTS["one"]
             part.figures[f"share_ratio_{name}"] = round(ratio, 3)
             part.figures[f"share_error_ratio_{name}"] = round(abs(ratio / wanted - 1.0), 4)
@@ -57,11 +58,11 @@ def measure_shares(around: Surroundings) -> Part:
 def _shares(
     around: Surroundings,
     engine: StepUpstream,
-    name: str,
-    lengths: dict[str, tuple[tuple[int, int], tuple[int, int]]],
+    what: tuple[str, Lengths, bool],
     seconds: float,
     part: Part,
 ) -> float:
+    name, lengths, stream = what
     loops = []
     for number, (tenant, (prompts, outputs)) in enumerate(lengths.items()):
         mix = Mix(
@@ -70,6 +71,7 @@ def _shares(
             output_tokens=outputs,
             tag=f"{name}-{tenant}",
             key=tenant_key(tenant),
+            stream=stream,
         )
         loops.append(Loop(mix.endless(41 + number), CONNECTIONS))
     sections = {"governor": {"policy": "static", "static": {"limit": LIMIT}}}

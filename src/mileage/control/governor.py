@@ -15,12 +15,11 @@ from mileage.control.pool import Pool
 from mileage.control.replicas import Replica, Takers
 from mileage.core.actions import Reject, RejectReason, SetLimit
 
-__all__ = ["COST_GAIN", "MARGIN", "Governor"]
+__all__ = ["MARGIN", "Governor"]
 
 MARGIN = 1.0
 """Mean errors of a forecast that are added to it."""
 _RETRY_MIN_S = 0.1
-COST_GAIN = 0.1
 
 
 class Governor:
@@ -321,7 +320,7 @@ class Governor:
             if fitted is not None:
                 its = self._pools.get(replica.models[0])
                 if its is not None:
-                    its.prefill_cost += COST_GAIN * (fitted - its.prefill_cost)
+                    its.fitted(fitted)
             if changed:
                 self.decisions.add(
                     Decision(

@@ -266,6 +266,7 @@ class Throttle:
                 kv_tokens_mean=(self._kv_s - kv_s) / took_s + output / 2,
                 prefill_tokens_per_step=(self._prefilled - prefilled + own) / steps,
                 decoding_mean=(self._decoding_s - decoding_s) / took_s,
+                prefill_tokens=flight.prompt_tokens,
             )
         )
 

@@ -118,20 +118,30 @@ def test_without_targets_all_are_served_and_the_engine_is_full() -> None:
 
 ALIKE = {"a": (160, 30), "b": (160, 30)}
 APART = {"a": (900, 10), "b": (60, 50)}
+SHORT = {"a": (300, 8), "b": (18, 48)}
 
 
 @pytest.mark.parametrize(
+    "stream", [pytest.param(True, id="streams"), pytest.param(False, id="whole")]
+)
+@pytest.mark.parametrize(
     ("weights", "shapes", "within"),
     [
-        pytest.param((3.0, 1.0), ALIKE, 0.05, id="3:1"),
-        pytest.param((1.0, 1.0), ALIKE, 0.05, id="1:1"),
-        pytest.param((10.0, 1.0), ALIKE, 0.05, id="10:1"),
+        pytest.param((3.0, 1.0), ALIKE, 0.01, id="3:1"),
+        pytest.param((1.0, 1.0), ALIKE, 0.01, id="1:1"),
+        pytest.param((10.0, 1.0), ALIKE, 0.01, id="10:1"),
+        # How far they are apart has to be learned from what they take together.
         pytest.param((1.0, 1.0), APART, 0.1, id="1:1, long prompts against long answers"),
-        pytest.param((3.0, 1.0), APART, 0.2, id="3:1, long prompts against long answers"),
+        pytest.param((3.0, 1.0), APART, 0.1, id="3:1, long prompts against long answers"),
+        pytest.param((3.0, 1.0), SHORT, 0.1, id="3:1, prompts and answers less far apart"),
+        pytest.param((1.0, 3.0), SHORT, 0.1, id="1:3, the same the other way round"),
     ],
 )
 def test_backlogged_tenants_share_the_engines_time_by_weight(
-    weights: tuple[float, float], shapes: dict[str, tuple[int, int]], within: float
+    weights: tuple[float, float],
+    shapes: dict[str, tuple[int, int]],
+    within: float,
+    stream: bool,
 ) -> None:
     """By the step time that the engine really has, which the controller has to find out."""
     model = MODELS["linear"]
@@ -145,6 +155,7 @@ def test_backlogged_tenants_share_the_engines_time_by_weight(
                 tenant=tenant,
                 prompt_tokens=int(prompt * random.uniform(0.5, 1.5)),
                 output_tokens=int(output * random.uniform(0.5, 1.5)),
+                stream=stream,
             )
     world.run(until_s=20.0)
     before = dict.fromkeys("ab", (0, 0)) | {n: tuple(w) for n, w in world.engines["a"].work.items()}

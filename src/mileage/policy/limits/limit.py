@@ -20,7 +20,9 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `decoding_mean` those of them whose first token has come;
     `kv_tokens_mean` the tokens of their context; `prefill_tokens_per_step` the prompt tokens of
     others (of itself too, without a stream) that were prefilled per step of this request.
-    `step_s` is that time per output token. Client cancels and failures are never samples.
+    `step_s` is that time per output token. `prefill_tokens` is the length of its own prompt in the
+    measure of `prefill_tokens_per_step`, which counts what was estimated when requests came, while
+    `prompt_tokens` is what the engine said. Client cancels and failures are never samples.
     """
 
     prompt_tokens: int
@@ -34,6 +36,7 @@ class RequestSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kv_tokens_mean: float
     prefill_tokens_per_step: float
     decoding_mean: float = 0.0
+    prefill_tokens: float = 0.0
 
 
 class LimitSignals(msgspec.Struct, frozen=True, kw_only=True, gc=False):

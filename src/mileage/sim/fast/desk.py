@@ -17,9 +17,8 @@ from mileage.control.forecast import (
     WaitForecast,
     tokens_within,
 )
-from mileage.control.governor import COST_GAIN
 from mileage.control.own_limit import own_limit, within
-from mileage.control.prefill_cost import PrefillCost
+from mileage.control.prefill_cost import PrefillCost, blended
 from mileage.control.replicas import Replica, Replicas
 from mileage.control.throttle import CALM_RATIO
 from mileage.core.replica import ReplicaView
@@ -47,6 +46,7 @@ class Desk:
         self._policies: list[LimitPolicy] = []
         self._costs = [PrefillCost() for _ in specs]
         self._speeds = [Speed() for _ in specs]
+        self._fits = 0
         self._decided = [(0.0, 0.0) for _ in specs]
         told = control.replica_running_max
         self._told = {at: told[spec.name] for at, spec in enumerate(specs) if spec.name in told}
@@ -120,7 +120,8 @@ class Desk:
             record["calm_tokens"] = tokens_within((t0, t1, t2, t3), time_s, its["in_flight"])
         fitted = cost.value
         if fitted is not None:
-            world.prefill_cost += COST_GAIN * (fitted - world.prefill_cost)
+            world.prefill_cost = blended(world.prefill_cost, fitted, self._fits)
+            self._fits += 1
 
     def _signals(
         self, at: int, its: dict[str, Any], most: int | None, waiting: int
@@ -154,6 +155,7 @@ class Desk:
                 kv_tokens_mean=kv_s / took_s + output_tokens / 2,
                 prefill_tokens_per_step=prefilled / steps,
                 decoding_mean=decoding_s / took_s,
+                prefill_tokens=prompt_tokens,
             )
             for (
                 took_s, ttft_s, service_ttft_s, itl_p99_s, in_flight_s, kv_s, prefilled, decoding_s,

@@ -167,6 +167,21 @@ def test_each_kind_of_step_is_asked_for_in_its_own_way() -> None:
     assert answers[1] == Answer([None] * 5, "ValueError: no tables")
 
 
+@pytest.mark.heavy
+@pytest.mark.skipif(not oracle_client.ORACLE.exists(), reason="not installed: make oracle")
+def test_the_real_oracle_answers_every_kind_of_step() -> None:
+    own = LLAMA.deployment()
+    wanted = [Step(16, 1024), Step(0, 0, 512), Step(16, 512, 512)]
+    question = query(own, wanted)
+    assert question is not None
+    _, (answer,) = ask([question])
+    assert answer.reason is None
+    found = compare(LLAMA, wanted, answer)
+    assert all(0.5 < ratio < 2.0 for ratios in found.ratios.values() for ratio in ratios)
+    assert set(found.ratios) == {"decode", "prefill", "mixed"}
+    assert min(found.measured) > 0.8
+
+
 def test_an_oracle_that_fails_as_a_whole_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle_client, "ORACLE", Path("/bin/false"))
     with pytest.raises(RuntimeError, match="the oracle failed"):

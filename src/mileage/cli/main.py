@@ -15,6 +15,7 @@ from mileage.cli.requests import requests
 from mileage.cli.roofline import roofline
 from mileage.cli.serve import serve
 from mileage.cli.simulate import simulate
+from mileage.cli.told_stdout import tell_of_stdout
 from mileage.cli.trace import trace
 from mileage.core.errors import ConfigError, MileageError, TraceError
 
@@ -56,8 +57,14 @@ def _options(
 
 def main() -> None:
     """Run the command line; errors of ours become a line on stderr and an exit code."""
+    tell_of_stdout()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here it can still be told that it failed
+    except BrokenPipeError:
+        sys.exit(1)  # whoever reads has enough: nothing to tell
     except (ConfigError, TraceError) as error:
         typer.echo(f"mileage: {error}", err=True)
         sys.exit(2)

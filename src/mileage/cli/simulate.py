@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import typer
 from rich.console import Console
@@ -23,7 +22,7 @@ from mileage.cli.simulate_run import ArmRun, run_arm
 from mileage.cli.simulate_scenario import Scenario, scenario_of
 from mileage.cli.simulate_tables import show_capacity, show_comparison, show_run
 from mileage.cli.simulate_workload import Workload, workload
-from mileage.core.errors import ConfigError, TraceError
+from mileage.core.errors import ConfigError
 
 __all__ = ["simulate"]
 
@@ -57,7 +56,7 @@ def run(context: typer.Context, arguments: RunArguments) -> None:
     check_report(arguments.report)
     scenario = scenario_of(arguments)
     console = Console(stderr=True, highlight=False)
-    with _told_faults(), workload(arguments, console, once=True) as work:
+    with workload(arguments, console, once=True) as work:
         done = run_arm(scenario, scenario.arms[0], work, console, rate_scale=arguments.rate_scale)
     _report(arguments, scenario, work, [done])
     if arguments.as_json:
@@ -83,7 +82,7 @@ def compare(context: typer.Context, arguments: CompareArguments) -> None:
     check_report(arguments.report)
     scenario = scenario_of(arguments, several=True)
     console = Console(stderr=True, highlight=False)
-    with _told_faults(), workload(arguments, console, once=False) as work:
+    with workload(arguments, console, once=False) as work:
         runs = [
             run_arm(scenario, arm, work, console, rate_scale=arguments.rate_scale)
             for arm in scenario.arms
@@ -114,7 +113,7 @@ def capacity(context: typer.Context, arguments: CapacityArguments) -> None:
     check_report(arguments.report)
     scenario = scenario_of(arguments, several=True, needs_slo=True)
     console = Console(stderr=True, highlight=False)
-    with _told_faults(), workload(arguments, console, once=False) as work:
+    with workload(arguments, console, once=False) as work:
         found = [
             capacity_of(scenario, arm, work, console, goal=goal, start=arguments.rate_scale)
             for arm in scenario.arms
@@ -146,13 +145,3 @@ def _report(
 def _is_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-@contextlib.contextmanager
-def _told_faults() -> Iterator[None]:
-    """A trace that cannot be read is an error of what was asked for."""
-    try:
-        yield
-    except TraceError as error:
-        typer.echo(f"mileage: {error}", err=True)
-        raise typer.Exit(2) from None

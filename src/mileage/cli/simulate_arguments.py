@@ -210,7 +210,10 @@ class RunArguments:
     keep_failed: KeepFailed = False
     spread: Spread = "none"
     spread_max: SpreadMax = "3s"
-    seed: Annotated[int, typer.Option(help="Of all that is random here.")] = 0
+    seed: Annotated[
+        int,
+        typer.Option(help="Of all that is random here; a synthetic trace may have its own."),
+    ] = 0
     path: Annotated[
         str,
         typer.Option(

@@ -54,7 +54,10 @@ def policy_choice(text: str | None, base: GovernorConfig) -> PolicyChoice:
     if colon:
         if name != "static" or not (limit.isascii() and limit.isdigit() and len(limit) < 9):
             raise ConfigError("--policy", text, "static:LIMIT, such as static:64; no other has one")
-        governor = replace(governor, static=StaticConfig(limit=int(limit)))
+        try:
+            governor = replace(governor, static=StaticConfig(limit=int(limit)))
+        except ConfigError as error:
+            raise ConfigError("--policy", text, f"a limit of {error.expected}") from None
     return PolicyChoice(name=text.strip(), governor=governor)
 
 

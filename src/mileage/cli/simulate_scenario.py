@@ -93,13 +93,7 @@ def scenario_of(
     scenario = Scenario(
         arms=tuple(arms),
         control=control,
-        sim=SimConfig(
-            seed=arguments.seed,
-            patience_s=None
-            if arguments.patience is None
-            else seconds_of("--patience", arguments.patience),
-            scaling=fleets[0].scaling,
-        ),
+        sim=_sim(arguments, fleets[0]),
         path=arguments.path,
         gaps=arguments.gaps,
         config_path=None if arguments.config is None else str(arguments.config),
@@ -107,6 +101,19 @@ def scenario_of(
     _check_limits(scenario)
     _check_targets(scenario, needs_slo=needs_slo)
     return scenario
+
+
+def _sim(arguments: RunArguments, fleet: Fleet) -> SimConfig:
+    patience = arguments.patience
+    try:
+        return SimConfig(
+            seed=arguments.seed,
+            patience_s=None if patience is None else seconds_of("--patience", patience),
+            scaling=fleet.scaling,
+        )
+    except ConfigError as error:
+        key = "--patience" if error.key == "sim.patience_s" else error.key
+        raise ConfigError(key, patience, error.expected) from None
 
 
 def _fleets(arguments: RunArguments, control: ControlConfig, *, several: bool) -> list[Fleet]:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mileage.cli.main import app
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, TraceError
 
 TRACE = "synthetic:rate=4,duration=20s,prompt=uniform:100:2000,output=uniform:10:100"
 FLEET = ("--model", "llama-3.1-8b", "--gpu", "h100")
@@ -87,6 +87,14 @@ def test_equal_seeds_give_equal_figures() -> None:
     for key in ("wall_s", "requests_per_s", "read_s"):
         del first[key], second[key]
     assert first == second
+
+
+def test_the_seed_is_that_of_a_synthetic_trace_too() -> None:
+    plain = ("--trace", TRACE, *FLEET, "--policy", "off")
+    first, second = document(*plain, "--seed", "3"), document(*plain, "--seed", "4")
+    assert first["ttft_s"] != second["ttft_s"]
+    own = ("--trace", f"{TRACE},seed=3", *FLEET, "--policy", "off")
+    assert document(*own, "--seed", "4")["ttft_s"] == first["ttft_s"]
 
 
 def test_more_replicas_share_the_load() -> None:
@@ -206,6 +214,11 @@ def test_whoever_the_trace_was_for_it_is_for_the_simulated_model(tmp_path: Path)
         ),
         pytest.param(("--trace", "nowhere.csv", *FLEET), "nowhere.csv", id="no such trace"),
         pytest.param(("--policy", "off", "compare"), "behind `compare`", id="options too early"),
+        pytest.param(("--trace", TRACE, *FLEET, "--patience", "0s"), "--patience", id="patience"),
+        pytest.param(("--trace", TRACE, *FLEET, "--policy", "static:0"), "--policy", id="limit 0"),
+        pytest.param(
+            ("--trace", "synthetic:rate=0,duration=1m", *FLEET), "synthetic:rate:", id="no rate"
+        ),
     ],
 )
 def test_bad_input_gets_one_error_that_names_the_option(
@@ -231,9 +244,9 @@ def test_a_bad_record_of_a_trace_is_told_with_its_line(
     trace = tmp_path / "trace.jsonl"
     trace.write_text(f'{{"arrived_s":0.0,"prompt_tokens":10,"output_tokens":5}}\n{line}\n')
     result = simulate("--trace", str(trace), *FLEET)
-    assert result.exit_code == 2
-    assert f"{trace}:2: " in result.stderr
-    assert field in result.stderr
+    assert isinstance(result.exception, TraceError)
+    assert f"{trace}:2: " in str(result.exception)
+    assert field in str(result.exception)
     assert result.stdout == ""
 
 

@@ -70,8 +70,8 @@ def test_arrivals_with_keys_of_their_own(text: str, arrivals: object) -> None:
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        pytest.param("", "rate_rps", id="nothing"),
-        pytest.param("rate=5", "duration_s", id="no end"),
+        pytest.param("", "rate", id="nothing"),
+        pytest.param("rate=5", "duration", id="no end"),
         pytest.param("rats=5", "rats", id="unknown key"),
         pytest.param("rate", "rate", id="no value"),
         pytest.param("rate=", "rate", id="an empty value"),
@@ -81,12 +81,12 @@ def test_arrivals_with_keys_of_their_own(text: str, arrivals: object) -> None:
         pytest.param("rate=5,duration=1w", "duration", id="unknown unit"),
         pytest.param("rate=5,duration=1m,cv=3", "cv", id="a key of other arrivals"),
         pytest.param("rate=5,duration=1m,arrivals=gama,cv=3", "arrivals", id="unknown arrivals"),
-        pytest.param("rate=5,duration=1m,arrivals=gamma", "arrivals.cv", id="gamma without cv"),
+        pytest.param("rate=5,duration=1m,arrivals=gamma", "cv", id="gamma without cv"),
         pytest.param("rate=5,duration=1m,prompt=normal:3:4", "prompt", id="unknown length"),
         pytest.param("rate=5,duration=1m,prompt=uniform:9:3", "prompt.high", id="ends swapped"),
         pytest.param("rate=5,duration=1m,prompt=fixed:1.5", "prompt", id="half a token"),
         pytest.param("rate=5,duration=1m,tenants=0", "tenants.count", id="no tenant"),
-        pytest.param("rate=5,duration=1m,images=2", "media.image_ratio", id="too many images"),
+        pytest.param("rate=5,duration=1m,images=2", "images", id="too many images"),
         pytest.param("rate=5,duration=1m,prefixes=3", "prefixes", id="no length"),
         pytest.param("rate=5,duration=1m,turns=3:soon", "turns", id="no time"),
     ],
@@ -95,6 +95,11 @@ def test_a_fault_is_told_by_its_key(text: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_synthetic(text)
     assert caught.value.key == key
+
+
+def test_a_seed_from_outside_holds_where_the_text_has_none() -> None:
+    assert parse_synthetic("rate=5,duration=1m", seed=7).seed == 7
+    assert parse_synthetic("rate=5,duration=1m,seed=3", seed=7).seed == 3
 
 
 def test_the_nearest_key_is_named() -> None:

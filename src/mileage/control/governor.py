@@ -82,6 +82,14 @@ class Governor:
         takers.pool = pool
         return pool
 
+    def alone_s(self, model: str, prompt_tokens: float) -> float:
+        """Seconds to the first token of such a prompt on an idle replica; 0 while not known."""
+        for replica in self.replicas:
+            if model in replica.serves and replica.models:
+                pool = self._pools.get(replica.models[0])
+                return pool.speed.alone_s(prompt_tokens) if pool is not None else 0.0
+        return 0.0
+
     # --- one request --------------------------------------------------------------------------
 
     def place(

@@ -88,6 +88,7 @@ class Worker:
             merging=config.control.merging,
             journal=journal,
         )
+        self.metrics.targets.alone_s = controller.governor.alone_s
         self._driver.on_budgets = self._tell_budgets
         self._app = App(config, self._driver, RequestIds(index))
         self._listener = HttpListener(

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.support.step_model import MODELS
+from mileage.control.config import ControlConfig
 from mileage.core.slo import Slo, SloConfig
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.target_metrics import TargetMetrics
+from tests.support.governed import World
 
 BOTH = SloConfig(ttft_s=0.5, itl_s=0.05)
 YES_ALL = {("m", "ttft", "yes"): 1, ("m", "itl", "yes"): 1, ("m", "all", "yes"): 1}
@@ -97,3 +100,30 @@ def test_the_targets_in_force_at_the_end_count() -> None:
     metrics.finished(ended(), "m")
     assert metrics.requests.values["m", "ttft", "no"] == 1
     assert metrics.requests.values["m", "ttft", "yes"] == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "met"),
+    [
+        pytest.param(1000, "no", id="a short prompt has what all have"),
+        pytest.param(4000, "yes", id="a long one has three times what it takes alone"),
+        pytest.param(None, "no", id="one of unknown length has what all have"),
+    ],
+)
+def test_where_targets_follow_the_prompt_each_is_held_to_its_own(
+    prompt_tokens: int | None, met: str
+) -> None:
+    metrics = TargetMetrics(SloConfig(ttft_s=0.5, ttft_unloaded_ratio=3.0))
+    metrics.alone_s = lambda model, tokens: tokens / 10_000 if model == "m" else 0.0
+    metrics.finished(ended(first_token_s=1.0, prompt_tokens=prompt_tokens), "m")
+    assert metrics.requests.values == {("m", "ttft", met): 1, ("m", "all", met): 1}
+
+
+def test_what_a_replica_takes_alone_is_asked_of_the_governor() -> None:
+    world = World(ControlConfig(), MODELS["linear"])
+    for at in range(5):
+        world.arrive(10.0 * at, prompt_tokens=2000, output_tokens=4)
+    world.run()
+    governor = world.controller.governor
+    assert governor.alone_s("m", 2000) == pytest.approx(0.2, rel=0.1)
+    assert governor.alone_s("another", 2000) == 0.0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 from mileage.costmodel.step_table import StepTable
+from mileage.policy.budget.policy import StepLoad
 from mileage.sim.engine import Engine
 from mileage.sim.engine_config import EngineConfig
+from mileage.sim.long_gaps import LongGaps
 from mileage.sim.prefill_plan import PrefillPlan
-from mileage.sim.sequence import PREFILLING, Sequence
+from mileage.sim.sequence import DECODING, PREFILLING, Sequence
 from mileage.sim.step_math import blocks_of, pairs_of
 
 __all__ = ["OrderedEngine"]
@@ -30,6 +33,9 @@ class OrderedEngine(Engine):
         super().__init__(config, table, random)
         assert config.prefill is not None
         self._plan = PrefillPlan(config.prefill)
+        itl_s = config.prefill.slo.itl_s
+        self._long_gaps = LongGaps(math.inf if itl_s is None else itl_s)
+        self._again_s = math.inf
 
     def add(self, sequence: Sequence, now_s: float) -> bool:
         """A request comes that `fits`. True: `due_s` has changed."""
@@ -51,18 +57,34 @@ class OrderedEngine(Engine):
             self._plan.learn(decoding, kv_tokens, tokens, pairs, took_s)
         super().finish_steps(now_s)
 
+    def _record(self, steps: int) -> None:
+        super()._record(steps)
+        now = self.batch.steps
+        self._long_gaps.took(now, self.timer.gaps(now - steps, now))
+
+    def _spare_gaps(self) -> list[int]:
+        decoding = [s for s in self.running if s.state == DECODING]
+        return self._long_gaps.spare(decoding, self.batch.steps)
+
+    def _plan_stretch(self) -> None:
+        super()._plan_stretch()
+        left_s = max(0.0, self._again_s - self._begun_s)
+        if self._planned > 1 and left_s < self.timer.took_s(self._planned):
+            self._planned = max(1, self.timer.steps_until(left_s, self._planned))
+
     def _preempt(self, now_s: float, extra: int = 0) -> Sequence:
         sequence = super()._preempt(now_s, extra)
         self._plan.again(sequence)
         return sequence
 
     def _add_prompts(self, budget: int, preemptions: int, now_s: float) -> None:
-        self._retry = self.preemptions != preemptions
+        self._retry, self._again_s = self.preemptions != preemptions, math.inf
         pending = self._plan.pending(now_s)
         if not pending or budget <= 0:
             return
         batch, blocked, most = self.batch, self._retry, self._chunk_max()
-        budget = self._plan.tokens(pending, batch.count, batch.context, budget, now_s)
+        load = StepLoad(batch.count, batch.context, budget, self._spare_gaps)
+        budget, self._again_s = self._plan.tokens(pending, load, now_s)
         reserved = self._reserved(pending)
         for sequence in pending:
             if budget <= 0:

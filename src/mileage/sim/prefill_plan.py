@@ -86,18 +86,16 @@ class PrefillPlan:
                 break
         return [sequence for _, _, sequence in order]
 
-    def tokens(
-        self, pending: list[Sequence], decoding: int, kv_tokens: int, most: int, now_s: float
-    ) -> int:
-        """Prompt tokens of the next step."""
-        load = StepLoad(decoding, kv_tokens, most)
+    def tokens(self, pending: list[Sequence], load: StepLoad, now_s: float) -> tuple[int, float]:
+        """Prompt tokens of the next step; and where that is 0, when to ask again (inf: not before
+        something changes)."""
         each = []
         for sequence in pending:
             done = _done(sequence)
             # What was preempted has its first token; it is late for the next one anyway.
             deadline_s = math.inf if sequence.produced else sequence.deadline_s
             each.append(Pending(deadline_s, sequence.target - done, done))
-        return self._budget.tokens(load, each, now_s)
+        return self._budget.tokens(load, each, now_s), self._budget.again_s
 
     def learn(
         self, decoding: int, kv_tokens: float, tokens: int, pairs: float, took_s: float

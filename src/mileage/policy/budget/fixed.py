@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mileage.policy.budget.policy import Pending, StepLoad
@@ -17,6 +18,11 @@ class FixedBudget:
 
     def __init__(self) -> None:
         self._time = PrefillTime()
+
+    @property
+    def again_s(self) -> float:
+        """It never says 0."""
+        return math.inf
 
     def tokens(self, load: StepLoad, pending: Sequence[Pending], now_s: float) -> int:
         """The most."""

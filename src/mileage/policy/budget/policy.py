@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 __all__ = ["BudgetPolicy", "Pending", "StepLoad"]
@@ -28,10 +28,17 @@ class StepLoad(NamedTuple):
     kv_tokens: int
     tokens_max: int
     """Prompt tokens that the engine could take on at most."""
+    spare_gaps: Callable[[], Sequence[int]] = tuple
+    """Of each request that decodes: how many gaps above the ITL target its p99 forgives yet."""
 
 
 class BudgetPolicy(Protocol):
     """One object per engine. Pure: what it decides depends on what it was told, and when."""
+
+    @property
+    def again_s(self) -> float:
+        """Where it said 0: when it is to be asked again, though nothing has changed; else inf."""
+        ...
 
     def tokens(self, load: StepLoad, pending: Sequence[Pending], now_s: float) -> int:
         """Prompt tokens of the next step, 0 to `load.tokens_max`. `pending`, not empty, is in the

@@ -12,6 +12,7 @@ from mileage.cli.simulate_capacity import Capacity, Goal
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
 from mileage.cli.simulate_fitted import beyond_seen
 from mileage.cli.simulate_fleet import engines_of
+from mileage.cli.simulate_intervals import intervals_of
 from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
 from mileage.cli.simulate_workload import Workload
@@ -96,9 +97,10 @@ def _capacity(each: Capacity, found: Sequence[Capacity]) -> dict[str, Any]:
 
 
 def figures(run: ArmRun) -> dict[str, Any]:
-    """The figures of one arm: those of Summary, and how fast it was."""
+    """The figures of one arm: those of Summary, how far off they may be, and how fast it was."""
     return {
         **msgspec.to_builtins(run.summary),
+        "intervals": msgspec.to_builtins(intervals_of(run)),
         "wall_s": run.wall_s,
         "requests_per_s": run.requests_per_s,
     }

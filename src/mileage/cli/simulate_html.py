@@ -11,6 +11,7 @@ from typing import Any
 from mileage import __version__
 from mileage.cli.simulate_document import arm_assumptions, assumptions
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
+from mileage.cli.simulate_intervals import interval_lines
 from mileage.cli.simulate_lines import (
     comparison_line,
     engine_line,
@@ -105,6 +106,7 @@ def _page(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
             ("Trace", trace_line(work, first)),
             ("Policy" if single else "Policies", ", ".join(_names(runs))),
             ("Targets", targets_line(scenario)),
+            *(("80 % intervals", line) for line in _intervals(runs)),
         ),
         arms=tuple(
             ReportArm(
@@ -125,6 +127,12 @@ def _page(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
         version=__version__,
     )
     return render(report)
+
+
+def _intervals(runs: Sequence[ArmRun]) -> list[str]:
+    if len(runs) == 1:
+        return interval_lines(runs[0])
+    return [f"{run.arm.name}: {line}" for run in runs for line in interval_lines(run)]
 
 
 def _names(runs: Sequence[ArmRun]) -> list[str]:

@@ -13,6 +13,7 @@ from mileage.cli.simulate_capacity import Capacity, Goal
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, Figure, marks, worst_decile
 from mileage.cli.simulate_fitted import beyond_seen
 from mileage.cli.simulate_format import count, percent, rate, seconds, usd
+from mileage.cli.simulate_intervals import interval_lines
 from mileage.cli.simulate_lines import (
     capacity_line,
     comparison_line,
@@ -49,6 +50,8 @@ def show_run(scenario: Scenario, work: Workload, run: ArmRun) -> None:
         console.print(Text.assemble(("Path    ", "bold"), safe_text(note)))
     console.print()
     console.print(_latencies(scenario, run.summary))
+    for line in interval_lines(run):
+        console.print(Text.assemble(("80 % intervals   ", "dim"), (line, "dim")))
     console.print()
     console.print(_others(run.summary))
     console.print()
@@ -132,6 +135,10 @@ def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) 
     console.print(table)
     console.print()
     console.print(f"{BEST} best, {WORST} worst of the row", style="dim")
+    for run in runs:
+        for line in interval_lines(run):
+            text = f"80 % intervals   {safe_text(run.arm.name).plain}: {line}"
+            console.print(text, style="dim", markup=False)
     console.print(Text(comparison_line(scenario, runs), style="bold"))
     _show_beyond(console, runs)
 

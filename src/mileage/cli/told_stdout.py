@@ -22,7 +22,7 @@ class TellingFile(io.FileIO):
         self._told_as = name
         self._failed = False
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         """As of io.FileIO; raises FileError."""
         if self._failed:
             return memoryview(data).nbytes

@@ -13,12 +13,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mileage.cli.model_source import model_of
+from mileage.cli.model_source import model_source
 from mileage.core.errors import ConfigError
 from mileage.costmodel.catalogue import gpu
 from mileage.costmodel.deployment import Deployment
 from mileage.costmodel.layout import Engine
-from mileage.costmodel.precision import KvPrecision, precision
+from mileage.costmodel.precision import KvPrecision
 from mileage.costmodel.roofline import OperatorReport, RooflineReport, report
 
 __all__ = ["roofline"]
@@ -38,13 +38,18 @@ _KEYS = {
 
 def roofline(
     model: Annotated[
-        str, typer.Option(help="A known model, or the path of a Hugging Face config.json.")
+        str,
+        typer.Option(help="A known model, or the path of a Hugging Face config.json or GGUF file."),
     ],
     gpu_name: Annotated[str, typer.Option("--gpu", help="A known GPU: h100, a100-80gb, h20.")],
     tp: Annotated[int, typer.Option(min=1, help="GPUs that each layer is cut among.")] = 1,
     weights: Annotated[
-        str, typer.Option(help="Precision of weights: bf16, fp8, int8, int4, fp4.")
-    ] = "bf16",
+        str | None,
+        typer.Option(
+            help="Precision of weights: bf16, fp8, int8, int4, fp4. [default: bf16; of a GGUF "
+            "file: as it is]"
+        ),
+    ] = None,
     kv: Annotated[str, typer.Option(help="Precision of the KV cache: bf16 or fp8.")] = "bf16",
     engine: Annotated[str, typer.Option(help="Engine: vllm, sglang or trtllm.")] = "vllm",
     batch: Annotated[int, typer.Option(min=0, help="Requests that decode a token.")] = 1,
@@ -66,11 +71,12 @@ def roofline(
         if name is None:
             continue
         with _told_by_option({**_KEYS, "gpu": option}):
+            source = model_source(model)
             deployment = Deployment(
-                model=model_of(model),
+                model=source.architecture,
                 gpu=gpu(name),
                 tensor_parallel=tp,
-                weights=precision(weights),
+                weights=source.precision(weights),
                 kv=cast(KvPrecision, kv),
                 engine=cast(Engine, engine),
             )

@@ -32,7 +32,7 @@ class RunArguments:
         str | None,
         typer.Option(
             help="A known model, such as llama-3.1-8b or Qwen/Qwen3-32B, or the path of a "
-            "Hugging Face config.json."
+            "Hugging Face config.json or a GGUF file."
         ),
     ] = None
     gpu: Annotated[
@@ -59,9 +59,12 @@ class RunArguments:
     ] = 1
     replicas: Annotated[int, typer.Option(min=1, max=1000, help="Replicas.")] = 1
     precision: Annotated[
-        str,
-        typer.Option(help="Of the weights: bf16, fp8, int8, int4, fp4."),
-    ] = "bf16"
+        str | None,
+        typer.Option(
+            help="Of the weights: bf16, fp8, int8, int4, fp4. [default: bf16; of a GGUF file: as "
+            "it is]"
+        ),
+    ] = None
     kv_dtype: Annotated[str, typer.Option(help="Of the KV cache: bf16 or fp8.")] = "bf16"
     price: Annotated[
         float | None,

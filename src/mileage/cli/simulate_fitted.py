@@ -40,7 +40,7 @@ _UNUSED: Final = {
     "dp": 1,
     "pp": 1,
     "ep": 1,
-    "precision": "bf16",
+    "precision": None,
     "kv_dtype": "bf16",
     "gpu_memory": 0.9,
 }

@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from mileage.cli.model_source import model_of
+from mileage.cli.model_source import model_source
 from mileage.cli.scenario_file import SharingConfig
 from mileage.cli.simulate_arguments import RunArguments
 from mileage.cli.simulate_features import Features, Limits
@@ -21,7 +21,7 @@ from mileage.costmodel.fitted_engine import FittedEngine
 from mileage.costmodel.gpu import Gpu
 from mileage.costmodel.layout import Engine
 from mileage.costmodel.pipeline_fill import PipelineFill
-from mileage.costmodel.precision import KvPrecision, precision
+from mileage.costmodel.precision import KvPrecision
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.node import ReplicaSpec
@@ -135,14 +135,15 @@ def _deployment(arguments: RunArguments, gpu_name: str, tp: int, features: Featu
     ):
         if value not in known:
             raise ConfigError(key, value, f"one of {', '.join(known)}")
+    source = model_source(arguments.model)
     return Deployment(
-        model=model_of(arguments.model),
+        model=source.architecture,
         gpu=gpu(gpu_name),
         tensor_parallel=tp,
         data_parallel=arguments.dp,
         pipeline_parallel=arguments.pp,
         expert_parallel=arguments.ep,
-        weights=precision(arguments.precision),
+        weights=source.precision(arguments.precision),
         kv=kinds[arguments.kv_dtype],
         engine=engines[arguments.engine],
         gpu_memory_utilization_ratio=arguments.gpu_memory / features.sharing.replicas,

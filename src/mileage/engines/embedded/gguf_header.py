@@ -9,6 +9,7 @@ it are there, and nothing is kept but small values.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -88,6 +89,8 @@ class GgufHeader(msgspec.Struct, frozen=True, kw_only=True):
     data_at: int = 0
     data_end: int = 0
     """The file has at least this many bytes, or it is truncated."""
+    metadata: Mapping[str, Value] = {}
+    """All small values by their keys."""
 
 
 class _Cursor:
@@ -199,6 +202,7 @@ def parse_header(data: bytes) -> GgufHeader:
     data_at = -(-cursor.at // alignment) * alignment
     return msgspec.structs.replace(
         _model(metadata, version),
+        metadata=metadata,
         file_type_at=file_type_at,
         table_at=table_at,
         tensors=tensors,

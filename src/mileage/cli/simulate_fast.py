@@ -52,8 +52,23 @@ def prepare(arm: Arm, work: Workload, console: Console) -> None:
     dispatcher: Any = entry()
     if getattr(dispatcher, "signatures", None):
         return
-    if not _is_compiled():
-        console.print("compiling the fast path: once, about a minute", markup=False)
+    if _is_compiled():
+        _run_shortest(arm, work)
+        return
+    place = _place()
+    kept = "not kept: set NUMBA_CACHE_DIR" if place is None else f"kept in {place}"
+    text = "compiling the fast path: once, about a minute"
+    console.print(f"{text} ({kept})", markup=False, soft_wrap=True)
+    with console.status(text):  # on a terminal; it turns while the compiler lets it
+        try:
+            _run_shortest(arm, work)
+        except OSError as error:
+            # It is compiled, and was to be kept.
+            reason = error.strerror or error
+            console.print(f"the compiled code is not kept: {reason}", markup=False)
+
+
+def _run_shortest(arm: Arm, work: Workload) -> None:
     alone = GovernorConfig(mode="off")
     run_fast(columns_of(work.held[:1]), arm.fleet.specs, ControlConfig(governor=alone))
 
@@ -68,11 +83,19 @@ def run_compiled(scenario: Scenario, arm: Arm, work: Workload, *, rate_scale: fl
 
 
 def _is_compiled() -> bool:
-    """Whether compiled code is kept from an earlier run; where that cannot be told: no."""
+    """Whether the code as it is now was compiled by an earlier run, and kept; where that cannot be
+    told: no. What is kept of other versions of it does not count."""
     dispatcher: Any = entry()
     if getattr(dispatcher, "signatures", None):
         return True
     try:
-        return bool(dispatcher._cache._cache_file._load_index())
+        store = dispatcher._cache
+        _, *version = store._index_key(None, dispatcher.targetctx.codegen())
+        return any(list(key[1:]) == version for key in store._cache_file._load_index())
     except (AttributeError, OSError):
         return False
+
+
+def _place() -> str | None:
+    """The directory that compiled code is kept in; None: there is none that can be written."""
+    return getattr(getattr(entry(), "_cache", None), "cache_path", None)

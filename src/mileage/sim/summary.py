@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mileage.core.slo import Slo
 from mileage.measure.quantiles import rank
 from mileage.sim.outcome import CANCELLED, FAILED, OK
+from mileage.sim.series import Series
 from mileage.sim.simulation import SimResult
 
 __all__ = ["Quantiles", "Summary", "attained", "summarise"]
@@ -73,7 +74,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache_hit_ratio: float | None
     """Prompt tokens found in the cache over those looked up; None where none was."""
     kv_cache_usage_mean_ratio: float | None
-    """Of samples at each scrape."""
+    """Of samples at each scrape; None where all was over before the first one after the start."""
     kv_cache_usage_peak_ratio: float
     """Of the fullest engine at its fullest moment."""
 
@@ -130,7 +131,7 @@ def summarise(
         gpu_busy_ratio=_per(busy_s, gpu_s / result.gpus * len(replicas)),
         preemptions=sum(each.preemptions for each in replicas),
         prefix_cache_hit_ratio=hits / queried if queried else None,
-        kv_cache_usage_mean_ratio=result.series.mean("kv_usage_ratio"),
+        kv_cache_usage_mean_ratio=_kv_mean(result.series),
         kv_cache_usage_peak_ratio=max(e.kv_blocks_peak / e.kv_blocks for e in replicas),
     )
 
@@ -176,6 +177,11 @@ def _by_decile(met: Bools, prompt_tokens: NDArray[np.int64]) -> tuple[float, ...
 
 def _per(amount: float, over: float) -> float:
     return amount / over if over > 0.0 else 0.0
+
+
+def _kv_mean(series: Series) -> float | None:
+    # The sample at the start is of engines that have had nothing to do yet.
+    return series.mean("kv_usage_ratio") if sum(series.samples) > 1 else None
 
 
 def _price(usd: float | None, tokens: int) -> float | None:

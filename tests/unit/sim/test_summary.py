@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from mileage.core.slo import Slo
@@ -123,3 +124,11 @@ def test_what_is_not_known_is_none() -> None:
     assert summary.usd_per_mtok is None
     assert summary.attainment_by_prompt_decile == ()
     assert summary.goodput_rps == 0.0
+
+
+def test_the_use_of_kv_caches_is_unknown_where_all_was_over_before_a_scrape() -> None:
+    result = _result([(OK, 0.1, 0.0, 1)])
+    start = Series(start_s=0.0, width_s=1.0)
+    start.add(0.0, (0.0,) * len(SIGNALS))  # of engines that have done nothing yet
+    summary = summarise(msgspec.structs.replace(result, series=start), slo=Slo())
+    assert summary.kv_cache_usage_mean_ratio is None

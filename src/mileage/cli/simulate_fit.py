@@ -33,6 +33,24 @@ __all__ = ["fit"]
 
 _LAST: Final = 20_000
 _NOT_ENOUGH: Final = 3
+_LIMIT_MAX: Final = 1_000_000
+
+MaxSeqs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=_LIMIT_MAX,
+        help="Requests that it runs at once. [default: as recorded, else as seen]",
+    ),
+]
+StepTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=_LIMIT_MAX,
+        help="Tokens of one step. [default: what explains its steps best]",
+    ),
+]
 _WIDTH_WITHOUT_TERMINAL: Final = 160
 
 
@@ -54,16 +72,8 @@ def fit(
     last: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Learn from so many of the latest answers.")
     ] = _LAST,
-    engine_max_seqs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Requests that it runs at once. [default: as recorded, else as seen]"
-        ),
-    ] = None,
-    engine_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tokens of one step. [default: what explains its steps best]"),
-    ] = None,
+    engine_max_seqs: MaxSeqs = None,
+    engine_tokens: StepTokens = None,
     kv_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens that its KV cache holds. [default: as recorded]"),
@@ -98,7 +108,7 @@ def fit(
         fitted = learn_engine(served, limits=limits, model=model, engine=served[0].replica)
     except ConfigError as error:
         if error.key not in ("samples", "records"):
-            raise
+            raise _by_option(error) from None
         typer.echo(f"mileage: too little to learn from in {source}: {error}", err=True)
         raise typer.Exit(_NOT_ENOUGH) from None
     _write(out, fitted, as_json=as_json)
@@ -114,6 +124,13 @@ def _check_places(out: Path, journal: Path | None) -> None:
             find_journals([journal])
         except ConfigError as error:
             raise ConfigError("--journal", error.value, error.expected) from None
+
+
+def _by_option(error: ConfigError) -> ConfigError:
+    """A limit that was told here and cannot be, by its option."""
+    option = {"running_max": "--engine-max-seqs", "step_tokens_max": "--engine-tokens"}
+    expected = error.expected.replace("step_tokens_max", "the tokens of a step")
+    return ConfigError(option.get(error.key, error.key), error.value, expected)
 
 
 def _ledger(config: Path | None, ledger: Path | None) -> Path:

@@ -81,8 +81,8 @@ def azure_columns(
 ) -> TraceColumns:
     """An Azure trace as columns, without a request object for each: about 1 us a record.
 
-    What `columns_of(read_trace(...))` gives, except that records may be in any order, and that times
-    are not rounded twice where the earliest record is not the first one. Raises TraceError.
+    What `columns_of(read_trace(...))` gives, except that records may be in any order, and that
+    times are not rounded twice where the earliest record is not the first. Raises TraceError.
     """
     options, tally = options or ReadOptions(), tally if tally is not None else ReadTally()
     tally.format = "azure"

@@ -88,7 +88,11 @@ def test_a_baseline_without_its_package(trace: str, monkeypatch: pytest.MonkeyPa
         pytest.param(("--size", "1%"), "at least one of 4 blocks", id="less than a block"),
         pytest.param(("--size", "ten"), "--size", id="no number"),
         pytest.param(("--policy", "return"), "one of return_aware", id="a name that is near"),
+        pytest.param(("--policy", "LRU"), "one of lru", id="in other letters"),
         pytest.param(("--policy", ""), "one of lru", id="no name"),
+        pytest.param(("--size", "-5%"), "--size", id="below nothing"),
+        pytest.param(("--size", "nan"), "--size", id="nan"),
+        pytest.param(("--trace", "azure-conv-2032"), "near: azure-conv", id="no trace"),
     ],
 )
 def test_options_that_cannot_be(trace: str, arguments: tuple[str, ...], message: str) -> None:

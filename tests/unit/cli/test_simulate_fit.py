@@ -200,6 +200,21 @@ def test_an_engine_that_is_not_in_the_ledger_is_an_error(tmp_path: Path) -> None
     assert "engine" in error_of("fit", "--ledger", str(path), "--replica", "gpu-z")
 
 
+def test_what_cannot_be_learned_is_told_before_or_by_option(tmp_path: Path) -> None:
+    records = str(ledger(tmp_path / "ledger", answers(7)))
+    assert error_of(
+        "fit", "--ledger", records, "--out", str(tmp_path / "no" / "e.json")
+    ).startswith("--out: got")
+    assert error_of("fit", "--ledger", records, "--out", str(tmp_path)).endswith(".json")
+    nowhere = ("--journal", str(tmp_path / "nowhere"), "--out", str(tmp_path / "e.json"))
+    assert error_of("fit", "--ledger", records, *nowhere).startswith("--journal: got")
+    limits = ("--engine-max-seqs", "1000", "--engine-tokens", "5")
+    told = error_of("fit", "--ledger", records, "--out", str(tmp_path / "e.json"), *limits)
+    assert told == "--engine-max-seqs: got 1000, expected at most the tokens of a step (5)"
+    assert run("fit", "--ledger", records, "--engine-tokens", "99999999999").exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

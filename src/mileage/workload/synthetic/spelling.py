@@ -101,7 +101,7 @@ def _spelled(key: str) -> str:
         return next((k for k, name in _ARRIVAL_KEYS.items() if name == field), part)
     if part == "media":
         return "images" if field.startswith("image") else "audio"
-    return _SPELLED[part] if part in _SPELLED else key
+    return _SPELLED.get(part, key)
 
 
 def synthetic_config(tree: object) -> SyntheticConfig:

@@ -12,6 +12,7 @@ from mileage.cli.config_document import Document
 from mileage.cli.scenario_file import ScenarioFile, SharingConfig, read_scenario
 from mileage.cli.simulate_arguments import RunArguments
 from mileage.cli.simulate_spelling import graph_sizes_of, scaling_of, sharing_of, variant_of
+from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
 from mileage.core.slo import Slo
 from mileage.sim.engine_config import EngineConfig
@@ -22,6 +23,8 @@ __all__ = ["Features", "Limits", "features_of"]
 
 _UNKNOWN_BLOCKS: Final = 1 << 40
 """Stands for the blocks of the KV cache until they are computed from the engine's limits."""
+_STEPS_MAX: Final = 4_000_000
+"""Requests or tokens of a step: more would be a step table that fills the memory."""
 _SIZING: Final = ("running_max", "step_tokens_max", "block_tokens", "speculation", "dp_ranks")
 """Keys that the memory of the KV cache depends on."""
 _OPTIONS: Final = {
@@ -92,6 +95,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
             sized = with_section(base, sizing)
             if sized.dp_ranks != limits.ranks:
                 raise ConfigError("engine.dp_ranks", sized.dp_ranks, f"--dp {sized.dp_ranks}")
+            _check_size(sized)
             if "kv_blocks" not in section:
                 section = {**section, "kv_blocks": kv_blocks(sized)}
             return with_section(base, section)
@@ -157,6 +161,12 @@ def features_of(arguments: RunArguments, *, variants: bool = False) -> list[Feat
         )
         for name, section in spelled.items()
     ]
+
+
+def _check_size(engine: EngineConfig) -> None:
+    """A step table has a time for each number of requests and of tokens."""
+    require_range("engine.running_max", engine.rows_max, 1, _STEPS_MAX)
+    require_range("engine.step_tokens_max", engine.step_tokens_max, 1, _STEPS_MAX)
 
 
 def _sized(limits: Limits, section: Mapping[str, Any]) -> EngineConfig:

@@ -146,7 +146,8 @@ def _assumed(
     common = _flat(assumptions(scenario, work))
     own = [_flat(arm_assumptions(run)) for run in runs]
     rows = [(name, (text,) * len(runs)) for name, text in common.items()]
-    rows += [(name, tuple(each[name] for each in own)) for name in own[0]]
+    names = dict.fromkeys(name for each in own for name in each)  # not all have all features
+    rows += [(name, tuple(each.get(name, "-") for each in own)) for name in names]
     return rows
 
 

@@ -197,7 +197,11 @@ def _cost(time: _Time) -> list[dict[str, Any]]:
     course, usd = time.line, time.arm.usd_per_gpu_hour
     if usd is None:
         return []
-    bin_usd = usd * time.arm.result.gpus * course.width_s / _PER_HOUR_S
+    result = time.arm.result
+    gpus = result.gpus
+    if result.gpu_s is not None and result.duration_s > 0.0:
+        gpus = result.gpu_s / result.duration_s  # in the mean: they come and go
+    bin_usd = usd * gpus * course.width_s / _PER_HOUR_S
     spent_usd, tokens = 0.0, 0
     y: list[float | None] = []
     for count in course.output_tokens:

@@ -26,6 +26,16 @@ __all__ = ["merged", "section_of", "with_options", "with_section"]
 
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+)`")
 _MISSING: Final = re.compile(r"Object missing required field `(.+)`")
+_TYPE: Final = re.compile(r"Expected `(.+?)`")
+_TYPES: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "null",
+    "object": "a table",
+    "str": "text",
+}
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "adapters": AdaptersConfig.__struct_fields__,
     "disaggregation": DisaggregationConfig.__struct_fields__,
@@ -61,12 +71,13 @@ def with_section(base: EngineConfig, section: Mapping[str, Any]) -> EngineConfig
             raise ConfigError(f"{key}.{unknown[1]}", "it", _keys_of(key, unknown[1])) from None
         if (missing := _MISSING.fullmatch(message)) is not None:
             raise ConfigError(f"{key}.{missing[1]}", None, "a value: it is required") from None
-        raise ConfigError(key, _value(whole, at), message[0].lower() + message[1:]) from None
+        raise ConfigError(key, _value(whole, at), _expected(message)) from None
     except ConfigError as error:
         if error.key.startswith("engine."):
             raise
         # Of a policy, which does not know where it is used.
-        raise ConfigError(f"engine.{error.key}", error.value, error.expected) from None
+        place = _place_of(section, error.key.rpartition(".")[2]) or error.key
+        raise ConfigError(f"engine.{place}", error.value, error.expected) from None
 
 
 def with_options(base: EngineConfig, options: Iterable[str]) -> EngineConfig:
@@ -103,6 +114,25 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         else:
             whole[key] = value
     return whole
+
+
+def _place_of(section: Mapping[str, Any], name: str) -> str | None:
+    """The dotted key with that last name; None where there is none."""
+    for key, value in section.items():
+        if key == name:
+            return key
+        if isinstance(value, Mapping) and (inside := _place_of(value, name)) is not None:
+            return f"{key}.{inside}"
+    return None
+
+
+def _expected(message: str) -> str:
+    """What a decoder's message says that it expected, in the words of a file."""
+    found = _TYPE.match(message)
+    if found is None:
+        return message[0].lower() + message[1:]
+    kinds = (kind.strip() for kind in found[1].split("|"))
+    return " or ".join(_TYPES.get(kind, kind) for kind in kinds)
 
 
 def _keys_of(table: str, key: str) -> str:

@@ -108,6 +108,18 @@ def test_a_lone_prompt_is_not_split_over_attention_ranks() -> None:
     assert two["ttft_s"]["p50"] >= one["ttft_s"]["p50"]
 
 
+def test_a_report_has_arms_with_different_features(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    page = tmp_path / "report.html"
+    variants = ("--variant", "apart disaggregation.decode_engines=3", "--replicas", "2")
+    scaled = ("--schedule", "0s:1,5s:2", "--cold-start", "2s")
+    result = simulate("compare", *FLEET, *variants, *scaled, "--report", str(page))
+    assert result.exit_code == 0, result.output
+    text = page.read_text("utf-8")
+    assert "engine.disaggregation.decode_engines" in text
+    assert "disaggregation={decode_engines: 3}" in text
+
+
 def test_replicas_on_one_gpu_have_parts_of_it() -> None:
     alone = document(*FLEET, "--replicas", "2")
     turns = document(*FLEET, "--replicas", "2", "--share", "2")
@@ -195,6 +207,9 @@ def test_faults_of_a_scenario_are_told_with_their_line(
         pytest.param("kv_layout=contiguous", "context_tokens_max", id="what it needs besides"),
         pytest.param("noise_ratio", "KEY=VALUE", id="no value"),
         pytest.param("running_max=0", "--engine-option running_max", id="a limit"),
+        pytest.param("running_max=1000000000", "..4000000", id="a table that fills the memory"),
+        pytest.param("step_tokens_max=1000000000", "..4000000", id="the other one"),
+        pytest.param("prefill.slo.itl_s=-1", "prefill.slo.itl_s", id="deep inside"),
     ],
 )
 def test_errors_name_the_option_and_the_nearest_keys(option: str, told: str) -> None:

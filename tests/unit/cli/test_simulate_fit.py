@@ -173,6 +173,24 @@ def test_what_was_never_seen_is_told(fitted: Path) -> None:
     assert "beyond what it was learned from" in shown.stdout
 
 
+def test_a_fitted_engine_has_features_too(fitted: Path, tmp_path: Path) -> None:
+    trace = "synthetic:rate=1,duration=30s,prompt=uniform:10:40,output=uniform:5:20"
+    plain = document("--engine", str(fitted), "--trace", trace, "--policy", "off")
+    options = (
+        "--engine-option",
+        "static_batch.size=4",
+        "--engine-option",
+        "static_batch.delay_s=2",
+    )
+    batched = document("--engine", str(fitted), "--trace", trace, "--policy", "off", *options)
+    assert batched["ttft_s"]["p50"] > plain["ttft_s"]["p50"]
+    assert batched["assumptions"]["engine"]["block_tokens"] == 1, "as learned"
+    file = tmp_path / "scenario.toml"
+    file.write_text("[engine]\nrunning_max = 2\n")
+    few = document("--engine", str(fitted), "--trace", trace, "--scenario", str(file))
+    assert few["assumptions"]["engine"]["running_max"] == 2
+
+
 def test_a_journal_alone_tells_mean_steps(tmp_path: Path) -> None:
     path = journal(tmp_path / "journal", answers(7))
     found = document("fit", "--journal", str(path), "--out", str(tmp_path / "engine.json"))
@@ -239,3 +257,16 @@ def test_a_file_that_is_no_fitted_engine_is_an_error(tmp_path: Path) -> None:
             path.write_bytes(content)
         told = error_of("--engine", str(path), "--trace", "synthetic:rate=1,duration=5s")
         assert "--engine" in told
+
+
+@pytest.mark.parametrize("term", range(4))
+def test_step_times_that_no_engine_has_are_an_error(
+    fitted: Path, tmp_path: Path, term: int
+) -> None:
+    tree = json.loads(fitted.read_bytes())
+    tree["steps"]["planes"][0][term] = 1e6
+    path = tmp_path / "engine.json"
+    path.write_text(json.dumps(tree))
+    told = error_of("--engine", str(path), "--trace", "synthetic:rate=1,duration=5s")
+    assert told.startswith("--engine: got")
+    assert "(planes)" in told

@@ -71,7 +71,13 @@ def test_nothing_changes_nothing() -> None:
         pytest.param("adapters.slot=2", r"engine\.adapters\.slot:.*slots", id="unknown within"),
         pytest.param("kv_tiers.blocks=5", r"engine\.kv_tiers.*\.block_load_s", id="missing"),
         pytest.param("eviction.policy=mru", r"engine\.eviction\.policy.*lru", id="of a policy"),
-        pytest.param("adapters.slots=two", r"engine\.adapters\.slots.*two", id="not a number"),
+        pytest.param(
+            "adapters.slots=two", r"engine\.adapters\.slots.*two.*whole number", id="no number"
+        ),
+        pytest.param("kv_tiers=3", r"engine\.kv_tiers: got 3, expected a list", id="no list"),
+        pytest.param(
+            "prefill.slo.ttft_s=-1", r"engine\.prefill\.slo\.ttft_s: got -1", id="within a policy"
+        ),
         pytest.param("adapters.slots=0", r"engine\.adapters\.slots.*at least 1", id="too small"),
         pytest.param("dp_ranks=99", r"engine\.running_max.*99 dp_ranks", id="cannot be"),
         pytest.param("dp_ranks", "KEY=VALUE", id="no value"),

@@ -33,6 +33,9 @@ _FILE_BYTES_MAX: Final = 1 << 20
 _CONTEXT_TOKENS: Final = 131_072
 """Room of each request where nobody knows how much the engine's cache holds: the longest context
 of most models, so that memory is no limit."""
+_TERMS_MAX_S: Final = (60.0, 60.0, 1.0, 1.0)
+"""Of a step, a request, a token of context and a prompt token: slower ones are a damaged file, and
+a simulation of them would not end."""
 _UNUSED: Final = {
     "model": None,
     "gpu": None,
@@ -61,9 +64,14 @@ def fitted_engine(path: str) -> FittedEngine:
         expected = f"a file of `mileage simulate fit` ({error.strerror or error})"
         raise ConfigError("--engine", path, expected) from None
     try:
-        return FittedEngine.from_json(data)
+        fitted = FittedEngine.from_json(data)
     except ConfigError as error:
         raise ConfigError("--engine", path, f"{error.expected} ({error.key})") from None
+    for plane in fitted.steps.planes:
+        if any(term_s > most_s for term_s, most_s in zip(plane, _TERMS_MAX_S, strict=True)):
+            expected = f"step times that an engine can have: at most {_TERMS_MAX_S} s (planes)"
+            raise ConfigError("--engine", path, expected)
+    return fitted
 
 
 def fitted_fleet(

@@ -173,6 +173,8 @@ def _fleet(
     limits = Limits(*_engine_limits(arguments, card), ranks, stages)
     engine = features.engine(limits, slo.of(deployment.model.name), kv_blocks)
     check_replicas(arguments.replicas, features, engine)
+    if stages > 1 and not engine.chunked_prefill:
+        raise ConfigError("--pp", stages, "1 without chunked_prefill: a prompt would be one batch")
     usd, source = price_of(arguments, costs, card)
     gpus = deployment.gpus * engines_of(engine)
     name = card.name if gpus == 1 else f"{gpus}x {card.name}"

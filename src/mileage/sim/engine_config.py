@@ -28,7 +28,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     running_max: int = 256
     """Requests that run at once: vLLM's max_num_seqs."""
     step_tokens_max: int = 2048
-    """Tokens of one step: vLLM's max_num_batched_tokens."""
+    """Tokens of one step: vLLM's max_num_batched_tokens; of all batches that are in a pipeline."""
     block_tokens: int = 16
     """Tokens of a block of the KV cache."""
     long_prefill_tokens_max: int | None = None

@@ -251,6 +251,8 @@ def test_pipeline_stages_serve_more_and_none_sooner() -> None:
     for key in ("ttft_s", "itl_mean_s", "e2e_s"):
         assert one[key]["p50"] <= two[key]["p50"] < 1.05 * one[key]["p50"]
     assert two["assumptions"]["engine"]["step_tokens_max"] == 2 * 2048, "of a batch in each stage"
+    whole = options("chunked_prefill=false")
+    assert "--pp" in error_of(*lone, *limits, "--pp", "2", *whole)
     full = ("--trace", "synthetic:rate=60,duration=10s,prompt=1000,output=100", *FLEET[2:])
     one, two = (document(*full, *limits, "--pp", stages) for stages in ("1", "2"))
     assert two["duration_s"] < one["duration_s"] / 1.3

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from mileage.cli.whole_file import whole_file
-from mileage.core.errors import ConfigError, FileError
+from mileage.core.errors import ConfigError
 from mileage.workload.writers import WriteFormat
 
 __all__ = ["write_format", "write_lines"]
@@ -50,10 +50,5 @@ def write_lines(output: str, lines: Iterable[bytes]) -> None:
 def _to_stdout(lines: Iterable[bytes]) -> None:
     if sys.stdout is None:
         raise ConfigError("OUT", "-", "standard output to be open")
-    try:
-        sys.stdout.buffer.writelines(lines)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise  # whoever read has had enough
-    except OSError as error:
-        raise FileError("stdout", f"cannot be written: {error.strerror or error}") from None
+    sys.stdout.buffer.writelines(lines)
+    sys.stdout.buffer.flush()

@@ -188,7 +188,7 @@ def test_a_reader_that_stops_early_leaves_no_file_open(azure: Path) -> None:
         pytest.param(
             ["describe", "azure.csv", "--format", "mooncake"], TraceError, "azure.csv:1", id="other"
         ),
-        pytest.param(["describe", "synthetic:rate=5"], ConfigError, "duration_s", id="synthetic"),
+        pytest.param(["describe", "synthetic:rate=5"], ConfigError, "duration", id="synthetic"),
         pytest.param(["describe", "text.zst"], TraceError, "zstd", id="zstd"),
         pytest.param(["describe", "cut.gz"], TraceError, "damaged", id="a cut archive"),
         pytest.param(["describe", "empty"], TraceError, "is empty", id="an empty file"),

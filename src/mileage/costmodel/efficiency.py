@@ -38,6 +38,8 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expert_memory_ratio: float = 0.75
     expert_rows: float = 12.0
     """As `gemm_rows`, for each expert that is used."""
+    expert_popularity_shape: float = 1.0
+    """Experts are not chosen alike: the shape of a gamma distribution of how often each is."""
     prefill_attention_ratio: float = 0.5
     """Attention of prompts: share of the half-precision peak."""
     decode_attention_ratio: float = 0.65

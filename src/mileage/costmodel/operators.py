@@ -152,18 +152,27 @@ def _gemm(
 def _experts(size: Sizes, rate: Rates, load: Load) -> Operator:
     """Grouped GEMMs over the experts that at least one token has chosen.
 
-    T tokens that choose k of E experts use E * (1 - (1 - k / E)^T) different ones. Ranks wait for
-    the one that got the most: of n numbers with a mean of m, each from many rare choices, the
-    largest is about m + sqrt(2 m ln n).
+    A token chooses k of E experts. Chosen alike, T tokens would use E * (1 - (1 - k / E)^T)
+    different ones; but some are chosen often and others rarely. If how often is gamma distributed
+    with shape r, an expert that the first token did not choose stays unused by the others with
+    a chance of (1 + y / r)^-r, where y = (1 - T) ln(1 - k / E) is what it would be alike.
+    Ranks wait for the one that got the most: of n numbers with a mean of m, each from many rare
+    choices, the largest is about m + sqrt(2 m ln n); the variance of how many experts are used is
+    that of a share p of them, m (1 - p).
     """
     tokens = np.ceil(load.tokens / size.batches)
     share = np.minimum(size.experts_per_token / size.experts, 1.0 - 1e-12)
-    distinct = size.local_experts * -np.expm1(tokens * np.log1p(-share))
+    alike = (1.0 - tokens) * np.log1p(-share)
+    shape = rate.expert_popularity_shape
+    left = np.where(
+        tokens > 0.0, (1.0 - share) * (1.0 + np.maximum(alike, 0.0) / shape) ** -shape, 1.0
+    )
+    distinct = size.local_experts * (1.0 - left)
     ranks = size.experts / np.maximum(size.local_experts, 1.0)
     choices = tokens * size.experts_per_token / ranks
     spread = 2.0 * np.log(np.maximum(ranks, 1.0))
     busiest = np.minimum(choices + np.sqrt(spread * choices), tokens * size.experts_per_token)
-    used = np.minimum(distinct + np.sqrt(spread * distinct), size.local_experts)
+    used = np.minimum(distinct + np.sqrt(spread * distinct * left), size.local_experts)
     used = np.minimum(used, busiest)
     per_expert = busiest / np.maximum(used, 1e-9)
     computed = used * _used_rows(per_expert, rate.expert_rows)

@@ -41,6 +41,7 @@ class Rates(NamedTuple):
     dense_tile_rows: float
     half_tile_rows: float
     expert_rows: float
+    expert_popularity_shape: float
     reduce_s: float
     """Latency of one all-reduce."""
     reduce_byte_s: float
@@ -94,6 +95,7 @@ def rates(layout: Layout, efficiency: Efficiency) -> Rates:
         dense_tile_rows=tile[layout.weights],
         half_tile_rows=e.tile_rows,
         expert_rows=e.expert_rows,
+        expert_popularity_shape=e.expert_popularity_shape,
         reduce_s=tensor_s * math.log2(layout.tensor_parallel),
         # A ring passes each byte twice, but for the GPU's own part.
         reduce_byte_s=2.0 * tensor_byte_s * (1.0 - 1.0 / layout.tensor_parallel),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from time import process_time
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from mileage.core.errors import ConfigError
 from mileage.costmodel.catalogue import architecture, gpu
 from mileage.costmodel.deployment import Deployment
+from mileage.costmodel.efficiency_table import FITTED
 from mileage.costmodel.roofline import report
 from mileage.costmodel.step_tables import GRAPH_SIZES, padded
 
@@ -200,7 +203,7 @@ def test_a_batch_of_nothing_has_no_report() -> None:
 
 
 def test_experts_that_are_used_are_read_once() -> None:
-    """Of 256 experts one token uses 8, and many tokens use all."""
+    """Of 256 experts one token uses 8, and many tokens use nearly all: some are hardly chosen."""
     one = deployment("deepseek-v3", "h20", tensor_parallel=8, weights="fp8")
     model = one.model
 
@@ -210,8 +213,29 @@ def test_experts_that_are_used_are_read_once() -> None:
 
     each = model.moe_layers * model.expert_parameters / 8
     assert experts(1) == pytest.approx(8 * each)
-    assert experts(2) == pytest.approx(256 * (1 - (1 - 8 / 256) ** 2) * each)
-    assert experts(512) == pytest.approx(256 * each, rel=1e-4)
+    shape = FITTED.expert_popularity_shape
+    unused = (1 - 8 / 256) * (1 - math.log1p(-8 / 256) / shape) ** -shape
+    assert experts(2) == pytest.approx(256 * (1 - unused) * each)
+    assert 0.9 * 256 * each < experts(512) < 256 * each
+
+
+@pytest.mark.parametrize("tokens", [2, 8, 32, 128])
+def test_experts_of_unequal_popularity_are_used_as_often_as_drawing_them_shows(tokens: int) -> None:
+    """Popularity drawn from the same distribution, each token's eight one after the other without
+    putting back."""
+    random = np.random.default_rng(tokens)
+    used = []
+    for _ in range(60):
+        popularity = random.gamma(FITTED.expert_popularity_shape, size=256)
+        # The k largest of ln(popularity) + Gumbel noise are k draws without putting back.
+        noise = random.gumbel(size=(tokens, 256))
+        chosen = np.argpartition(np.log(popularity) + noise, -8, axis=1)[:, -8:]
+        used.append(len(np.unique(chosen)))
+    one = deployment("deepseek-v3", "h20", tensor_parallel=8, weights="fp8")
+    found = report(one, batch=tokens, context_tokens=1)
+    experts = next(o.bytes for o in found.operators if o.name == "experts")
+    each = one.model.moe_layers * one.model.expert_parameters / 8
+    assert experts / each == pytest.approx(float(np.mean(used)), rel=0.06)
 
 
 def test_all_reduces_cost_more_over_pcie() -> None:

@@ -379,13 +379,17 @@ class Governor:
 
 def _pace(pool: Pool, takers: Takers) -> tuple[float, float]:
     """Work that the replicas do per second when they are full, and the seconds between two requests
-    that end: until the first one of those that are held can be sent."""
+    that end: until the first one of those that are held can be sent.
+
+    While nothing is known of one of them it is taken to do any work at once: nobody is refused for
+    a guess.
+    """
     rate = cost = 0.0
     in_flight = 0
     for replica in takers.closed.loads:
         throttle = replica.throttle
         speed = throttle.speed.value
-        rate += replica.work_per_s if speed is None else speed * throttle.own_limit
+        rate += math.inf if speed is None else speed * throttle.own_limit
         cost += throttle.cost
         in_flight += throttle.in_flight
     return rate, pool.forecast.wait_s(cost / in_flight, rate) if in_flight else 0.0

@@ -106,6 +106,21 @@ def test_a_client_that_waits_as_told_is_served_in_time() -> None:
     assert in_time >= 18
 
 
+def test_nobody_is_refused_for_what_is_only_guessed_of_a_replica() -> None:
+    """A burst at the very start, that the replica serves in time: nothing is known of it yet."""
+    slo = SloConfig(ttft_s=2.0, itl_s=0.06)
+    model = StepModel(
+        compute=Plane(base_s=0.002, running_s=0.000_05, prefill_token_s=0.000_01),
+        memory=Plane(base_s=0.008),
+    )
+    world = World(ControlConfig(slo=slo), model, running_max=1024, step_tokens_max=8192)
+    for _ in range(300):
+        world.arrive(0.0, prompt_tokens=10, output_tokens=20)
+    world.run()
+    assert not world.refused()
+    assert world.goodput(2.0, 0.06) == 300
+
+
 def test_without_targets_all_are_served_and_the_engine_is_full() -> None:
     world = World(config(8), CPU, running_max=8)
     for _ in range(100):

@@ -117,7 +117,7 @@ def _govern(
                 if not late:
                     return other
     if world.early and not late:
-        sequence.forecast_s = wait_forecast_s(world, replicas, throttling, services)
+        sequence.forecast_s = wait_forecast_s(world, throttling, services)
         late = late_at_arrival(world, services[at], throttling[at], sequence)
     if late:
         world.late += 1

@@ -80,15 +80,13 @@ def would_be_late(world: Record, service: Record, throttle: Record, sequence: Re
 
 
 @inlined
-def wait_forecast_s(
-    world: Record, replicas: Records, throttling: Records, services: Records
-) -> float:
+def wait_forecast_s(world: Record, throttling: Records, services: Records) -> float:
     """Seconds that one more request would be held."""
     rate, cost, in_flight = 0.0, 0.0, 0
     for at in range(len(throttling)):
         throttle, speed = throttling[at], services[at].speed
         if math.isnan(speed):
-            rate += 1.0 / replicas[at].s_per_token
+            rate += math.inf  # nobody is refused for a guess
         else:
             rate += speed * throttle.own_limit
         cost += throttle.cost

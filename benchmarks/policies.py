@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from benchmarks.support.output import Output
-from benchmarks.support.policy_arms import MODEL_ARM, Arm, default_arm, policy_arm
+from benchmarks.support.policy_arms import MODEL_ARM, MODEL_MEAN_ARM, Arm, default_arm, policy_arm
 from benchmarks.support.policy_capacity import Capacity, Judge, Point, capacity
 from benchmarks.support.policy_cells import CELLS, Cell, data_directory
 from benchmarks.support.policy_sweep import best_rejecting, best_static
@@ -109,7 +109,9 @@ class Bench:
         }
         if cell.pairing.name in DEFAULT_PAIRINGS:
             started["default_mean"] = submit(measure_capacity, mean, cell, default, guess / 2)
-            started["model_mean"] = submit(measure_capacity, mean, cell, MODEL_ARM, 1.3 * guess)
+            started["model_mean"] = submit(
+                measure_capacity, mean, cell, MODEL_MEAN_ARM, 1.3 * guess
+            )
         for name in OTHERS:
             arm = policy_arm(name, cell.pairing, step_tokens=static.arm.step_tokens)
             started[f"only {name}"] = submit(measure_capacity, judge, cell, arm, guess)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from benchmarks.support.policy_cells import SLO, Cell, Pairing
 from mileage.control.config import ControlConfig, GovernorConfig, LimitPolicyName
 from mileage.core.slo import SloConfig
+from mileage.policy.budget.model import ModelBudgetConfig
 from mileage.policy.limits.model import ModelConfig
 from mileage.policy.prefill import PrefillConfig
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.node import ReplicaSpec
 
-__all__ = ["MODEL_ARM", "NOISE_RATIO", "Arm", "default_arm", "policy_arm", "static_arm"]
+__all__ = [
+    "MODEL_ARM",
+    "MODEL_MEAN_ARM",
+    "NOISE_RATIO",
+    "Arm",
+    "default_arm",
+    "policy_arm",
+    "static_arm",
+]
 
 NOISE_RATIO = 0.03
 
@@ -27,16 +37,19 @@ class Arm:
     policy: LimitPolicyName | None = None
     inside: bool = False
     """The engine has policies of its own: `model`'s budget and order of prompts."""
+    itl: Literal["p99", "mean"] = "p99"
+    """What of a request's gaps these are told that the ITL target is for."""
 
     def replica(self, cell: Cell) -> ReplicaSpec:
         """The engine."""
+        model = ModelBudgetConfig(itl=self.itl)
         config = EngineConfig(
             kv_blocks=cell.pairing.kv_blocks(self.step_tokens, self.running),
             running_max=self.running,
             step_tokens_max=self.step_tokens,
             long_prefill_tokens_max=self.long_prefill_tokens,
             noise_ratio=NOISE_RATIO,
-            prefill=PrefillConfig(slo=SLO) if self.inside else None,
+            prefill=PrefillConfig(slo=SLO, model=model) if self.inside else None,
         )
         return ReplicaSpec(name="replica", engine=config, table=cell.table)
 
@@ -74,3 +87,5 @@ def policy_arm(policy: LimitPolicyName, pairing: Pairing, *, step_tokens: int) -
 
 MODEL_ARM = Arm(2048, 256, None, "model", inside=True)
 """`model` in the gateway and in the engine: the same in every cell."""
+MODEL_MEAN_ARM = replace(MODEL_ARM, itl="mean")
+"""The same where the target is for the mean of a request's gaps."""

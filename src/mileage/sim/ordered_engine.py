@@ -66,6 +66,14 @@ class OrderedEngine(Engine):
         decoding = [s for s in self.running if s.state == DECODING]
         return self._long_gaps.spare(decoding, self.batch.steps)
 
+    def _past(self) -> list[tuple[int, float]]:
+        now, now_s = self.batch.steps, self._begun_s
+        return [
+            (now - s.first_at + sum(map(len, s.past_gaps or ())), now_s - s.first_token_s)
+            for s in self.running
+            if s.state == DECODING
+        ]
+
     def _plan_stretch(self) -> None:
         super()._plan_stretch()
         left_s = max(0.0, self._again_s - self._begun_s)
@@ -83,7 +91,7 @@ class OrderedEngine(Engine):
         if not pending or budget <= 0:
             return
         batch, blocked, most = self.batch, self._retry, self._chunk_max()
-        load = StepLoad(batch.count, batch.context, budget, self._spare_gaps)
+        load = StepLoad(batch.count, batch.context, budget, self._spare_gaps, self._past)
         budget, self._again_s = self._plan.tokens(pending, load, now_s)
         reserved = self._reserved(pending)
         for sequence in pending:

@@ -9,6 +9,7 @@ import pytest
 
 from mileage.core.slo import Slo
 from mileage.costmodel.step_table import StepTable
+from mileage.policy.budget.model import ModelBudgetConfig
 from mileage.policy.prefill import PrefillConfig
 from mileage.sim.engine import Engine
 from mileage.sim.engine_config import EngineConfig
@@ -143,3 +144,16 @@ def test_a_prompt_that_chunks_would_make_late_waits_and_is_computed_in_one_go(
     assert short.finished_s - short.first_token_s == pytest.approx(
         stall_s + spent * 0.433, abs=0.01
     )
+
+
+def test_a_target_for_the_mean_lets_single_steps_be_longer() -> None:
+    """Decoding alone takes a fifth of the target: what that saves is spent on prompts."""
+    jobs = [*WARM, *((10.0 + 0.1 * i, 300, 400) for i in range(8)), (12.0, 20_000, 1)]
+    found = []
+    for itl in ("p99", "mean"):
+        model = ModelBudgetConfig(itl=itl)
+        sequences, _ = run(config_of(PrefillConfig(slo=SLO, model=model)), jobs)
+        found.append((ttft_s(sequences[-1]), [s.itl_mean_s for s in sequences[len(WARM) : -1]]))
+    (late_s, _), (early_s, means_s) = found
+    assert early_s < 0.9 * late_s
+    assert max(means_s) <= 0.05

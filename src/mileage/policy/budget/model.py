@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -17,6 +18,10 @@ __all__ = ["ModelBudget", "ModelBudgetConfig"]
 _FIRST_TOKENS = 128
 _GROW_RATIO = 1.25
 _BACK_OFF_RATIO = 0.5
+_BEHIND_RATIO = 0.25
+"""Where the mean counts: so many of those that decode may be held up beyond what they saved."""
+_DEBT_GAPS = 1
+"""So many gaps they may be behind for a while: what they have yet to generate makes up for it."""
 _ALONE_MARGIN = 1.1
 """A burst is begun so early that it may take this much longer than alone."""
 
@@ -24,6 +29,9 @@ _ALONE_MARGIN = 1.1
 class ModelBudgetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a step is filled."""
 
+    itl: Literal["p99", "mean"] = "p99"
+    """What of a request's gaps the ITL target is for. mean: what most of those that decode have
+    saved so far is spent on longer steps."""
     cap_ratio: float = 0.9
     """The part of the ITL target that a step may take: the rest is for what the fit errs."""
     chunk_min_tokens: int = 16
@@ -49,6 +57,9 @@ class ModelBudget:
     The target is for the p99 of a request's gaps: of every hundred one may be as long as it likes.
     These are spent on prompts that would be late in chunks under the cap: see `_beyond`.
 
+    Where the target is for the mean of a request's gaps, a step may take what three in four of
+    those that decode have saved so far, besides.
+
     While the fit is poor, or not there yet, the size of steps follows how long they took.
     """
 
@@ -68,7 +79,7 @@ class ModelBudget:
 
     def tokens(self, load: StepLoad, pending: Sequence[Pending], now_s: float) -> int:
         """Prompt tokens of the next step."""
-        decoding, kv_tokens, most, _ = load
+        decoding, kv_tokens, most, *_ = load
         cap_s, time, trial = self._cap_s, self._time, self._trial
         self.again_s = math.inf
         trial.forget()  # there may have been no block for it
@@ -76,6 +87,9 @@ class ModelBudget:
             return most
         if not time.good:
             return min(most, int(self._feedback_tokens))
+        mean = self._config.itl == "mean"
+        if mean:
+            cap_s += self._saved_s(load)
         prompts = [(tokens, before) for _, tokens, before in pending]
         room = time.most_within(cap_s, decoding, kv_tokens, prompts)
         least = min(self._config.chunk_min_tokens, pending[0].tokens)
@@ -85,10 +99,17 @@ class ModelBudget:
                 if alone < least:
                     return most
             room, self.again_s = trial.tokens(now_s)
-        wanted = self._beyond(room, load, pending, now_s)
+        wanted = room if mean else self._beyond(room, load, pending, now_s)
         if wanted != room:
             trial.forget()
         return min(most, wanted)
+
+    def _saved_s(self, load: StepLoad) -> float:
+        """By how much three in four of those that decode are ahead of a gap of the cap each, or may
+        fall behind it."""
+        cap_s = self._cap_s
+        saved = sorted([cap_s * (gaps + _DEBT_GAPS) - passed_s for gaps, passed_s in load.past()])
+        return max(0.0, saved[int(_BEHIND_RATIO * (len(saved) - 1))]) if saved else 0.0
 
     def _beyond(self, room: int, load: StepLoad, pending: Sequence[Pending], now_s: float) -> int:
         """`room`, or more where the first prompt would be late in chunks of that size.

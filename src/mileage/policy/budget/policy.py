@@ -30,6 +30,8 @@ class StepLoad(NamedTuple):
     """Prompt tokens that the engine could take on at most."""
     spare_gaps: Callable[[], Sequence[int]] = tuple
     """Of each request that decodes: how many gaps above the ITL target its p99 forgives yet."""
+    past: Callable[[], Sequence[tuple[int, float]]] = tuple
+    """Of each request that decodes: its gaps so far, and seconds since its first token."""
 
 
 class BudgetPolicy(Protocol):

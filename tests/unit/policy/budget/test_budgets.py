@@ -214,6 +214,33 @@ def test_where_chunks_are_nearly_free_they_go_on_until_the_burst(budget: ModelBu
     assert budget.again_s == math.inf
 
 
+# --- a target for the mean of gaps -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("past", "more_s"),
+    [
+        pytest.param([(100, 3.4)], 2.054, id="it has saved two seconds"),
+        pytest.param([(0, 0.0), *[(100, 3.4)] * 4], 2.054, id="one in four has saved nothing"),
+        pytest.param(
+            [*[(0, 0.0)] * 2, *[(100, 3.4)] * 3], 0.054, id="more have not: one gap of debt"
+        ),
+        pytest.param([(100, 9.0)], 0.0, id="it is far behind: no step is the shorter for that"),
+    ],
+)
+def test_for_a_mean_a_step_may_take_what_most_have_saved(
+    past: list[tuple[int, float]], more_s: float
+) -> None:
+    budget = ModelBudget(ModelBudgetConfig(itl="mean"), ITL_S)
+    taught(budget)
+    decoding = len(past)
+    kv_tokens = 1000 * decoding
+    step = StepLoad(decoding, kv_tokens, 99_999, tuple, lambda: past)
+    tokens = budget.tokens(step, LONG, 0.0)
+    took_s = step_s(decoding, kv_tokens, tokens, pairs_of(tokens, 0))
+    assert took_s == pytest.approx(0.9 * ITL_S + more_s, rel=0.04)
+
+
 # --- a fit that says there is no room -------------------------------------------------------------
 
 

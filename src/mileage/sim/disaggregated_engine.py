@@ -108,7 +108,7 @@ class _DecodeEngine(ServingEngine):
         sequence.delay_s = now_s - sequence.first_token_s
         self.running[sequence] = None
         if self.adapters is not None:
-            self._begin_adapter(sequence)
+            self._begin_adapter(sequence, now_s)
         self.batch.join(sequence)
         return True
 

@@ -8,6 +8,7 @@ import msgspec
 
 from mileage.core.bounds import require_at_least, require_positive, require_range, require_up_to
 from mileage.core.errors import ConfigError
+from mileage.policy.residency.choose import ResidencyConfig
 
 __all__ = [
     "AdaptersConfig",
@@ -71,6 +72,8 @@ class AdaptersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Time of reading an adapter that is not in the host's memory; the step waits for it."""
     step_s: float = 0.0
     """What each adapter among the requests that run adds to a step: it grows with the rank."""
+    residency: ResidencyConfig = ResidencyConfig()
+    """Which adapters stay, on the GPU and in the host's memory: `policy` lru (vLLM) or heat."""
 
     def __post_init__(self) -> None:
         require_at_least("engine.adapters.slots", self.slots, 1)

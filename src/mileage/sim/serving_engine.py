@@ -97,7 +97,7 @@ class ServingEngine(Engine):
     def _start(self, sequence: Sequence, most: int, spare: int, now_s: float) -> int:
         chunk = super()._start(sequence, most, spare, now_s)
         if chunk and self.adapters is not None:
-            self._begin_adapter(sequence)
+            self._begin_adapter(sequence, now_s)
         return chunk
 
     def _load(self, sequence: Sequence, spare: int, now_s: float) -> bool:
@@ -124,7 +124,7 @@ class ServingEngine(Engine):
             sequence.cached_tokens = tokens
         sequence.state = LOADING
         if self.adapters is not None:
-            self._begin_adapter(sequence)
+            self._begin_adapter(sequence, now_s)
         return True
 
     # --- steps --------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ class ServingEngine(Engine):
             if left_s < self.timer.took_s(steps):
                 self._planned = max(1, self.timer.steps_until(left_s, steps))
 
-    def _begin_adapter(self, sequence: Sequence) -> None:
+    def _begin_adapter(self, sequence: Sequence, now_s: float) -> None:
         assert self.adapters is not None
-        self._adapters_s += self.adapters.begin(sequence.adapter)
+        self._adapters_s += self.adapters.begin(sequence.adapter, now_s)
         self.adapter_loads = self.adapters.loads
 
     def _add_time(self) -> None:

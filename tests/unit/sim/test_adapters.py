@@ -50,7 +50,7 @@ def test_a_step_waits_for_an_adapter_once_and_never_for_the_base_model() -> None
 def test_the_least_recently_used_adapter_goes_and_is_loaded_again() -> None:
     slots = AdapterSlots(AdaptersConfig(slots=2, load_s=1.0))
     for adapter, waits_s in [("a", 1), ("b", 1), ("a", 0), ("c", 1), ("a", 0), ("b", 1), ("c", 1)]:
-        assert slots.begin(adapter) == waits_s
+        assert slots.begin(adapter, 0.0) == waits_s
         slots.end(adapter)
     assert slots.loads == 5
     assert slots.fetches == 3
@@ -59,7 +59,7 @@ def test_the_least_recently_used_adapter_goes_and_is_loaded_again() -> None:
 def test_what_is_not_in_the_hosts_memory_is_read_first() -> None:
     slots = AdapterSlots(AdaptersConfig(slots=1, load_s=1.0, host_slots=2, fetch_s=10.0))
     for adapter, waits_s in [("a", 11), ("b", 11), ("a", 1), ("c", 11), ("b", 11), ("b", 0)]:
-        assert slots.begin(adapter) == waits_s
+        assert slots.begin(adapter, 0.0) == waits_s
         slots.end(adapter)
 
 

@@ -1,0 +1,1 @@
+"""Which LoRA adapters stay where they are quick to reach."""

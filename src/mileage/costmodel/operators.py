@@ -202,9 +202,9 @@ def _decode_attention(size: Sizes, rate: Rates, load: Load) -> Operator:
     """Reads the context of each request. Of latent vectors all heads read the same: computing
     takes longer than reading where there are many heads (FlashMLA's analysis). A context is read
     by one rank, in all layers: those of few requests are not spread over all."""
-    read = size.full_layers * load.kv_tokens
-    read = read + size.window_layers * size.window_tokens * load.decoding
-    read = read / np.clip(load.decoding, 1.0, size.attention_ranks)
+    read = size.full_layers * load.kv_tokens / np.clip(load.decoding, 1.0, size.attention_ranks)
+    windows = size.window_layers * size.window_tokens * load.decoding
+    read = read + windows / _ranks_in_use(size, load)
     return _operator(
         "decode attention",
         load.tokens,
@@ -212,6 +212,13 @@ def _decode_attention(size: Sizes, rate: Rates, load: Load) -> Operator:
         compute_s=read * size.kv_flops * rate.kv_flop_s,
         memory_s=read * size.kv_bytes * rate.kv_byte_s,
     )
+
+
+def _ranks_in_use(size: Sizes, load: Load) -> Array:
+    """Over which what each decoding request costs is spread. A step with prompts takes it as spread
+    evenly, however few requests there are: so little beside a prompt stays linear in them."""
+    few = np.clip(load.decoding, 1.0, size.attention_ranks)
+    return np.where(load.prefill_tokens > 0.0, size.attention_ranks, few)
 
 
 def _small_kernels(size: Sizes, rate: Rates, load: Load, rows: Array) -> Operator:
@@ -274,7 +281,7 @@ def _send(size: Sizes, rate: Rates, rows: Array) -> Operator:
 def _head(size: Sizes, rate: Rates, load: Load) -> Operator:
     """Logits of the tokens that are sampled: the weights are read once, each row is computed."""
     moved = size.head_weights * 2.0
-    rows = load.decoding / size.attention_ranks
+    rows = load.decoding / _ranks_in_use(size, load)
     flops = 2.0 * size.head_weights * rows
     return _operator(
         "LM head",

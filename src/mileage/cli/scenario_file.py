@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +15,9 @@ from mileage.core.errors import ConfigError
 from mileage.sim.scaling import ScalingConfig
 
 __all__ = ["ScenarioFile", "SharingConfig", "read_scenario"]
+
+_CONFIGURATION: Final = "docs/reference/configuration.md"
+"""Where the reader of files points at for a key that does not exist."""
 
 
 class SharingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +44,12 @@ class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sharing: SharingConfig = SharingConfig()
 
 
+_TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "scaling": ScalingConfig,
+    "sharing": SharingConfig,
+}
+
+
 def read_scenario(path: Path) -> tuple[Document, ScenarioFile]:
     """The file, and what is in it. Raises ConfigError with the line of what is wrong."""
     try:
@@ -46,4 +57,18 @@ def read_scenario(path: Path) -> tuple[Document, ScenarioFile]:
     except ConfigError as error:
         key = error.key.replace("--config", "--scenario")
         raise ConfigError(key, error.value, error.expected, place=error.place) from None
-    return document, document.decode(ScenarioFile)
+    try:
+        return document, document.decode(ScenarioFile)
+    except ConfigError as error:
+        expected = error.expected
+        if expected.endswith(_CONFIGURATION):
+            expected = f"{_known(error.key)}; see docs/reference/scenario.md"
+        raise ConfigError(error.key, error.value, expected, place=error.place) from None
+
+
+def _known(key: str) -> str:
+    """What is told of a key that does not exist: the nearest ones, else all of its table."""
+    table, _, name = key.rpartition(".")
+    known = _TABLES.get(table, ScenarioFile).__struct_fields__
+    near = get_close_matches(name, known, n=3) or known
+    return f"a key such as {', '.join(near)}"

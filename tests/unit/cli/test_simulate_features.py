@@ -184,7 +184,10 @@ def test_a_scenario_has_all_of_it_and_options_go_before_it(tmp_path: Path) -> No
         pytest.param("[engine]\n\nadaptors = {slots = 1}\n", "such as adapters", id="a key"),
         pytest.param("[scaling]\n\nstart_s = -1.0\n", "scaling.start_s", id="of the fleet"),
         pytest.param("[engine]\n\nkv_blocks = \n", "TOML", id="no TOML"),
-        pytest.param("# 1\n\n[motor]\nx = 1\n", "motor", id="no such table"),
+        pytest.param("# 1\n\n[engines]\nx = 1\n", "such as engine; see", id="no such table"),
+        pytest.param(
+            "[scaling]\n\nstrat_s = 1.0\n", "such as start_s; see docs/reference/scenario", id="key"
+        ),
     ],
 )
 def test_faults_of_a_scenario_are_told_with_their_line(

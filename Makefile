@@ -8,6 +8,8 @@ BIN := .venv/bin
 CODE := src tests benchmarks scripts
 # More options for the command that a target runs: make serve ARGS="--port 9000"
 ARGS ?=
+# Tests that need no machine to themselves run several at once, all others one after the other.
+ALONE = $(addprefix tests/,architecture docs oracles parity properties unit)
 # The scripts in benchmarks/ that can be run, as the names that bench-NAME takes.
 BENCHMARKS = $(subst _,-,$(basename $(notdir $(shell grep -ls '^if __name__' benchmarks/*.py))))
 
@@ -24,8 +26,13 @@ serve: ## Start the gateway with the embedded engine; ARGS="..." are mileage ser
 	@scripts/setup.sh
 	@exec $(BIN)/mileage serve $(ARGS)
 
-test: setup ## Run the tests, but for the heavy ones
+test: setup ## Run the tests, but for the heavy ones; ARGS="..." are pytest's, for some of them
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ALONE)
+	@exec $(BIN)/python -m pytest $(addprefix --ignore=,$(ALONE))
+else
 	@exec $(BIN)/python -m pytest $(ARGS)
+endif
 
 test-heavy: setup vllm ## Run the tests that need a real vLLM or a browser
 	@scripts/setup-debian.sh chromium chromium-driver || echo "going on: what needs them is skipped"

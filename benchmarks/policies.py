@@ -172,14 +172,15 @@ def figures_of(found: Sequence[Found]) -> dict[str, object]:
     rejecting = {f.cell.name: _ratio(f.model, f.rejecting) for f in found}
     long = [rejecting[f.cell.name] for f in found if f.cell.trace in LONG]
     azure = [rejecting[f.cell.name] for f in found if f.cell.trace not in LONG]
-    overload = [
-        f.overload.goodput_rps / f.static.rate_rps if f.static.rate_rps else None for f in found
-    ]
-    mean = [
-        _ratio(f.model_mean, f.default_mean)
+    overload = {
+        f.cell.name: f.overload.goodput_rps / f.static.rate_rps if f.static.rate_rps else None
+        for f in found
+    }
+    mean = {
+        f.cell.name: _ratio(f.model_mean, f.default_mean)
         for f in found
         if f.cell.pairing.name in DEFAULT_PAIRINGS and f.cell.trace not in LONG
-    ]
+    }
     ratios = [ratio for ratio in static.values() if ratio]
     points = [f.model.point for f in found]
     return {
@@ -189,12 +190,14 @@ def figures_of(found: Sequence[Found]) -> dict[str, object]:
         ),
         "min_vs_static_rejecting": _least(azure),
         "long_vs_static_rejecting": _least(long),
-        "overload_goodput_ratio": _least(overload),
-        "mean_vs_vllm_default": _least(mean),
+        "overload_goodput_ratio": _least(overload.values()),
+        "mean_vs_vllm_default": _least(mean.values()),
         "worst_decile_pass": _least(p.worst_decile_ratio if p else 0.0 for p in points),
         "worst_longest_pass": _least(p.longest_ratio if p else 0.0 for p in points),
         "vs_best_static": static,
         "vs_static_rejecting": rejecting,
+        "overload_goodput": overload,
+        "mean_vs_default": mean,
         "capacity_rps": {f.cell.name: f.model.rate_rps for f in found},
         "best_static_rps": {f.cell.name: f.static.rate_rps for f in found},
         "zero_baseline": [name for name, ratio in {**static, **rejecting}.items() if ratio is None],

@@ -44,11 +44,10 @@ def run(context: typer.Context, arguments: RunArguments) -> None:
     0s:1,10m:4 --cold-start 90s
     """
     if context.invoked_subcommand is not None:
-        for name in context.params:
-            if _is_given(context, name):
-                flag = f"--{name.replace('_', '-')}"
-                command = context.invoked_subcommand
-                raise ConfigError(flag, context.params[name], f"it behind `{command}`")
+        for option in context.command.params:
+            if option.name is not None and _is_given(context, option.name):
+                value, command = context.params[option.name], context.invoked_subcommand
+                raise ConfigError(option.opts[0], value, f"it behind `{command}`")
         return
     if arguments.trace is None and arguments.model is None:
         typer.echo(context.get_help())

@@ -37,7 +37,8 @@ def run_document(scenario: Scenario, work: Workload, run: ArmRun) -> str:
 
 
 def comparison_document(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
-    """The document of several arms; `best` and `worst` name arms by figure, where they differ."""
+    """The document of several arms; `best` and `worst` name arms by figure, where
+    they differ as they are shown."""
     found: dict[str, dict[str, str]] = {BEST: {}, WORST: {}}
     for figure in FIGURES:
         marked = marks(figure, [figure.of(run.summary) for run in runs])

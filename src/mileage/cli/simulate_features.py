@@ -19,8 +19,10 @@ from mileage.sim.engine_config import EngineConfig
 from mileage.sim.engine_options import merged, section_of, with_section
 from mileage.sim.scaling import ScalingConfig
 
-__all__ = ["Features", "Limits", "features_of"]
+__all__ = ["PLAIN", "Features", "Limits", "features_of"]
 
+PLAIN: Final = "plain"
+"""The name, in tables, of the engine that variants are variants of."""
 _UNKNOWN_BLOCKS: Final = 1 << 40
 """Stands for the blocks of the KV cache until they are computed from the engine's limits."""
 _STEPS_MAX: Final = 4_000_000
@@ -133,8 +135,8 @@ def features_of(arguments: RunArguments, *, variants: bool = False) -> list[Feat
     spelled: dict[str | None, dict[str, Any]] = {None: _section(arguments.engine_option or ())}
     for text in getattr(arguments, "variant", None) or () if variants else ():
         name, options = variant_of(text)
-        if name in spelled:
-            raise ConfigError("--variant", name, "names that differ")
+        if name in spelled or name == PLAIN:
+            raise ConfigError("--variant", name, f"names that differ, and not {PLAIN}")
         spelled[name] = merged(spelled[None], _section(options))
     named = {
         "running_max": arguments.engine_max_seqs,

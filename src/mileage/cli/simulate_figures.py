@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from mileage.cli.simulate_format import count, percent, rate, seconds, usd
 from mileage.sim.summary import Summary
 
-__all__ = ["BEST", "FIGURES", "WORST", "Figure", "marks", "worst_decile"]
+__all__ = ["BEST", "FIGURES", "WORST", "Figure", "figures_shown", "marks", "worst_decile"]
 
 BEST: Final = "▲"
 WORST: Final = "▼"
@@ -57,8 +57,21 @@ FIGURES: Final = (
     Figure("kv_cache_usage_mean_ratio", "KV cache used, mean", percent),
     Figure("kv_cache_usage_peak_ratio", "KV cache used, peak", percent),
     Figure("prefix_cache_hit_ratio", "prefix cache hits", percent, 1),
+    Figure("kv_tier_hit_ratio", "  found behind the GPU", percent, 1),
     Figure("preemptions", "preemptions", count, -1),
 )
+
+_OF_TARGETS: Final = (
+    "slo_attainment_ratio",
+    "attainment_by_prompt_decile",
+    "goodput_rps",
+    "usd_per_mtok_in_slo",
+)
+
+
+def figures_shown(*, has_target: bool) -> tuple[Figure, ...]:
+    """Those that tell something: without a target, every answer would have met all of them."""
+    return tuple(each for each in FIGURES if has_target or each.key not in _OF_TARGETS)
 
 
 def worst_decile(summary: Summary) -> float | None:
@@ -67,9 +80,11 @@ def worst_decile(summary: Summary) -> float | None:
 
 
 def marks(figure: Figure, values: Sequence[float | None]) -> list[str]:
-    """BEST, WORST or nothing for each of the values; nothing for all where they do not differ."""
+    """BEST, WORST or nothing for each of the values; nothing for all where they do not differ as
+    they are shown."""
     known = [value * figure.better for value in values if value is not None]
-    if not figure.better or len(known) < 2 or max(known) == min(known):
+    texts = {figure.text(value) for value in values if value is not None}
+    if not figure.better or len(texts) < 2:
         return [""] * len(values)
     found = []
     for value in values:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from mileage import __version__
 from mileage.cli.simulate_document import arm_assumptions, assumptions
-from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
+from mileage.cli.simulate_figures import BEST, WORST, figures_shown, marks
 from mileage.cli.simulate_intervals import interval_lines
 from mileage.cli.simulate_lines import (
     comparison_line,
@@ -23,6 +22,7 @@ from mileage.cli.simulate_lines import (
 from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
 from mileage.cli.simulate_workload import Workload
+from mileage.cli.whole_file import check_place, whole_file
 from mileage.core.errors import ConfigError
 
 __all__ = ["check_report", "write_report"]
@@ -45,30 +45,15 @@ def check_report(path: Path | None) -> None:
         return
     if find_spec("plotly") is None:
         raise ConfigError("--report", str(path), "plotly: pip install 'mileage[sim]'")
-    if not path.parent.is_dir():
-        raise ConfigError("--report", str(path), "a file in a directory that exists")
-    if path.is_dir():
-        raise ConfigError("--report", str(path), "a file, not a directory")
+    check_place(path, key="--report")
 
 
 def write_report(path: Path, scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> None:
-    """Write the report of these simulations; it is whole, or not there. Raises ConfigError."""
-    page = _page(scenario, work, runs)
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            partial = Path(file.name)
-            try:
-                file.write(page)
-                file.flush()
-                partial.chmod(0o644)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
-    except OSError as error:
-        expected = f"a file that can be written ({error.strerror or error})"
-        raise ConfigError("--report", str(path), expected) from None
+    """Write the report of these simulations; the file is whole, or as it was before. Raises
+    ConfigError, and FileError where writing fails."""
+    page = _page(scenario, work, runs).encode()
+    with whole_file(path, key="--report") as file:
+        file.write(page)
 
 
 def _page(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
@@ -85,15 +70,16 @@ def _page(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
     }
     single = len(runs) == 1
     verdict = verdict_line(scenario, first) if single else comparison_line(scenario, runs)
+    shown = figures_shown(has_target=scenario.has_target)
     figures = []
-    for figure in FIGURES:
+    for figure in shown:
         values = [figure.of(run.summary) for run in runs]
         if any(value is not None for value in values):
             cells = tuple("-" if value is None else figure.text(value) for value in values)
             signs = tuple(_SIGNS.get(mark, 0) for mark in marks(figure, values))
             figures.append(ReportRow(name=figure.name, cells=cells, marks=signs))
     tiles = []
-    for figure in FIGURES if single else ():
+    for figure in shown if single else ():
         value = figure.of(first.summary)
         if figure.key in _TILES and value is not None:
             tiles.append((figure.name, figure.text(value)))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mileage.cli.config import load_config
 from mileage.cli.simulate_arguments import RunArguments
-from mileage.cli.simulate_features import features_of
+from mileage.cli.simulate_features import PLAIN, features_of
 from mileage.cli.simulate_fitted import fitted_fleet, is_fitted
 from mileage.cli.simulate_fleet import Fleet, fleet_of
 from mileage.cli.simulate_policy import PolicyChoice, policy_choice, slo_of
@@ -126,12 +126,17 @@ def _fleets(arguments: RunArguments, control: ControlConfig, *, several: bool) -
     if not gpus:
         raise ConfigError("--gpu", None, "a GPU, such as h100")
     parallel = [_count(text) for text in _listed("--tp", arguments.tp, several)]
-    return [
+    if len(set(parallel)) < len(parallel):
+        raise ConfigError("--tp", arguments.tp, "each only once")
+    fleets = [
         fleet_of(arguments, str(gpu), tp, each, costs, slo)
         for gpu in gpus
         for tp in parallel
         for each in variants
     ]
+    if len({fleet.gpu for fleet in fleets}) < len(gpus):
+        raise ConfigError("--gpu", arguments.gpu, "each only once")
+    return fleets
 
 
 def _control(arguments: RunArguments) -> ControlConfig:
@@ -173,7 +178,7 @@ def _arm_name(
     names = []
     if len(fleets) > 1:
         gpus = {(each.gpu, each.layout.get("tensor_parallel")) for each in fleets}
-        names.append(fleet.name if len(gpus) > 1 else fleet.variant or "plain")
+        names.append(fleet.name if len(gpus) > 1 else fleet.variant or PLAIN)
     if len(policies) > 1 or not names:
         names.append(policy.name)
     return " ".join(names)

@@ -10,7 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mileage.cli.simulate_capacity import Capacity, Goal
-from mileage.cli.simulate_figures import BEST, FIGURES, WORST, Figure, marks, worst_decile
+from mileage.cli.simulate_figures import (
+    BEST,
+    WORST,
+    Figure,
+    figures_shown,
+    marks,
+    worst_decile,
+)
 from mileage.cli.simulate_fitted import beyond_seen
 from mileage.cli.simulate_format import count, percent, rate, seconds, usd
 from mileage.cli.simulate_intervals import interval_lines
@@ -53,7 +60,7 @@ def show_run(scenario: Scenario, work: Workload, run: ArmRun) -> None:
     for line in interval_lines(run):
         console.print(Text.assemble(("80 % intervals   ", "dim"), (line, "dim")))
     console.print()
-    console.print(_others(run.summary))
+    console.print(_others(run.summary, has_target=scenario.has_target))
     console.print()
     met = run.summary.slo_attainment_ratio
     colour = "" if met is None or not scenario.has_target else _colour_of(met)
@@ -90,11 +97,11 @@ def _cell(value: float | None, text: Callable[[float], str]) -> str:
     return "-" if value is None else text(value)
 
 
-def _others(summary: Summary) -> Table:
+def _others(summary: Summary, *, has_target: bool) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
-    for figure in FIGURES:
+    for figure in figures_shown(has_target=has_target):
         if ".p" in figure.key:
             continue  # in the other table
         value = figure.of(summary)
@@ -128,7 +135,7 @@ def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) 
     table.add_column("")
     for run in runs:
         table.add_column(safe_text(run.arm.name), justify="right")
-    for figure in FIGURES:
+    for figure in figures_shown(has_target=scenario.has_target):
         values = [figure.of(run.summary) for run in runs]
         if any(value is not None for value in values):
             table.add_row(figure.name, *_marked(figure, values))

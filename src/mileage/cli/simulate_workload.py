@@ -136,7 +136,11 @@ def _opened(arguments: RunArguments, steps: Steps) -> OpenTrace:
         seed=arguments.seed,
     )
     assert arguments.trace is not None
-    return open_trace(arguments.trace, options=options, part=part, progress=steps)
+    try:
+        return open_trace(arguments.trace, options=options, part=part, progress=steps)
+    except ConfigError as error:
+        key = "--trace" if error.key == "trace" else error.key
+        raise ConfigError(key, error.value, error.expected) from None
 
 
 def _of_one_model(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:

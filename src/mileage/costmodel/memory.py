@@ -96,13 +96,23 @@ def kv_blocks(layout: Layout, block_tokens: int, step_tokens_max: int, requests_
     require_at_least("block_tokens", block_tokens, 1)
     require_at_least("step_tokens_max", step_tokens_max, 1)
     require_at_least("requests_max", requests_max, 1)
+    missing = _missing(layout, block_tokens, step_tokens_max, requests_max)
+    if missing > 0.0:
+        raise _does_not_fit(layout, block_tokens, step_tokens_max, requests_max)
     use = memory_use(layout, step_tokens_max, requests_max)
+    return int(use.kv // _block_bytes(layout, block_tokens)) * layout.data_parallel
+
+
+def _block_bytes(layout: Layout, block_tokens: int) -> float:
+    """Of a block in the layers that a GPU has."""
     layers = math.ceil(layout.model.full_layers / layout.pipeline_parallel)
-    block = block_tokens * layers * _layer_bytes(layout)
-    blocks = int(use.kv // block)
-    if blocks < 1:
-        raise _does_not_fit(layout, block - use.kv, step_tokens_max, requests_max)
-    return blocks * layout.data_parallel
+    return block_tokens * layers * _layer_bytes(layout)
+
+
+def _missing(layout: Layout, block_tokens: int, step_tokens_max: int, requests_max: int) -> float:
+    """Bytes that a GPU lacks for one block of the KV cache; none or negative: it has them."""
+    kv = memory_use(layout, step_tokens_max, requests_max).kv
+    return _block_bytes(layout, block_tokens) - kv
 
 
 def _layer_bytes(layout: Layout) -> float:
@@ -111,24 +121,27 @@ def _layer_bytes(layout: Layout) -> float:
 
 
 def _does_not_fit(
-    layout: Layout, missing: float, step_tokens_max: int, requests_max: int
+    layout: Layout, block_tokens: int, step_tokens_max: int, requests_max: int
 ) -> ConfigError:
-    tensor = _smallest_tensor_parallel(layout, step_tokens_max, requests_max)
-    gpu = _smallest_gpu(layout, step_tokens_max, requests_max)
+    limits = (block_tokens, step_tokens_max, requests_max)
+    missing = _missing(layout, *limits)
+    tensor = _smallest_tensor_parallel(layout, *limits)
+    gpu = _smallest_gpu(layout, *limits)
     ways = [f"tensor_parallel={tensor}"] if tensor else []
     ways += [gpu.name] if gpu else []
     hint = f"{' or '.join(ways)} would do" if ways else "no GPU of the catalogue would do"
-    need = (layout.gpu.memory_bytes * layout.gpu_memory_utilization_ratio + missing) / _GB
+    usable = layout.gpu.memory_bytes * layout.gpu_memory_utilization_ratio
     return ConfigError(
         "tensor_parallel",
         layout.tensor_parallel,
         f"GPUs with {missing / _GB:.1f} GB more each for {layout.model.name} in {layout.weights} "
-        f"({need:.0f} GB usable instead of what {layout.gpu.name} has): {hint}",
+        f"({(usable + missing) / _GB:.0f} GB usable, and not {usable / _GB:.0f} GB of "
+        f"{layout.gpu.name}): {hint}",
     )
 
 
 def _smallest_tensor_parallel(
-    layout: Layout, step_tokens_max: int, requests_max: int
+    layout: Layout, block_tokens: int, step_tokens_max: int, requests_max: int
 ) -> int | None:
     """The least power of two of GPUs that hold the model."""
     tensor = layout.tensor_parallel
@@ -137,15 +150,17 @@ def _smallest_tensor_parallel(
         if layout.model.heads % tensor:
             return None
         wider = msgspec.structs.replace(layout, tensor_parallel=tensor)
-        if memory_use(wider, step_tokens_max, requests_max).kv > 0:
+        if _missing(wider, block_tokens, step_tokens_max, requests_max) <= 0.0:
             return tensor
     return None
 
 
-def _smallest_gpu(layout: Layout, step_tokens_max: int, requests_max: int) -> Gpu | None:
+def _smallest_gpu(
+    layout: Layout, block_tokens: int, step_tokens_max: int, requests_max: int
+) -> Gpu | None:
     """The one with the least memory that holds the model as it is laid out."""
     for gpu in sorted(GPUS, key=lambda each: each.memory_bytes):
         other = msgspec.structs.replace(layout, gpu=gpu, interconnect=None)
-        if memory_use(other, step_tokens_max, requests_max).kv > 0:
+        if _missing(other, block_tokens, step_tokens_max, requests_max) <= 0.0:
             return gpu
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ __all__ = ["merged", "section_of", "with_options", "with_section"]
 
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+)`")
 _MISSING: Final = re.compile(r"Object missing required field `(.+)`")
+_ENUM: Final = re.compile(r"Invalid enum value .+")
 _TYPE: Final = re.compile(r"Expected `(.+?)`")
 _TYPES: Final = {
     "array": "a list",
@@ -71,7 +72,10 @@ def with_section(base: EngineConfig, section: Mapping[str, Any]) -> EngineConfig
             raise ConfigError(f"{key}.{unknown[1]}", "it", _keys_of(key, unknown[1])) from None
         if (missing := _MISSING.fullmatch(message)) is not None:
             raise ConfigError(f"{key}.{missing[1]}", None, "a value: it is required") from None
-        raise ConfigError(key, _value(whole, at), _expected(message)) from None
+        value = _value(whole, at)
+        if _ENUM.fullmatch(message) is not None:
+            raise ConfigError(key, value, f"one of {', '.join(_choices(at))}") from None
+        raise ConfigError(key, value, _expected(message)) from None
     except ConfigError as error:
         if error.key.startswith("engine."):
             raise
@@ -140,6 +144,33 @@ def _keys_of(table: str, key: str) -> str:
     known = _PARTS.get(table.removeprefix("engine.").partition("[")[0], ())
     near = get_close_matches(key, known, n=3) or known
     return f"a key of that table, such as {', '.join(near)}" if near else "no such key"
+
+
+def _choices(place: str) -> list[str]:
+    """The values that a key may have which is one of several words."""
+    kind: msgspec.inspect.Type = msgspec.inspect.type_info(EngineConfig)
+    for name in place.strip(".").split("."):
+        for struct in _kinds(kind):
+            if isinstance(struct, msgspec.inspect.StructType):
+                fields = {field.name: field.type for field in struct.fields}
+                kind = fields[name.partition("[")[0]]
+    return [
+        str(value)
+        for each in _kinds(kind)
+        if isinstance(each, msgspec.inspect.LiteralType)
+        for value in each.values
+    ]
+
+
+def _kinds(kind: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
+    """What a value may be: each kind of a union, the items of a list."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        for each in kind.types:
+            yield from _kinds(each)
+    elif isinstance(kind, msgspec.inspect.VarTupleType):
+        yield from _kinds(kind.item_type)
+    else:
+        yield kind
 
 
 def _value(document: Any, place: str) -> object:

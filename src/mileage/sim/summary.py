@@ -73,6 +73,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
     prefix_cache_hit_ratio: float | None
     """Prompt tokens found in the cache over those looked up; None where none was."""
+    kv_tier_hit_ratio: float | None
+    """Prompt tokens found in the memory behind the GPU, and loaded, over those looked up; None
+    where nothing was."""
     kv_cache_usage_mean_ratio: float | None
     """Of samples at each scrape; None where all was over before the first one after the start."""
     kv_cache_usage_peak_ratio: float
@@ -107,6 +110,7 @@ def summarise(
         usd = usd_per_gpu_hour * gpu_s / 3600
     queried = sum(each.prefix_query_tokens for each in replicas)
     hits = sum(each.prefix_hit_tokens for each in replicas)
+    loads = sum(each.load_tokens for each in replicas)
     busy_s = sum(each.busy_s for each in replicas)
     return Summary(
         requests=count,
@@ -131,6 +135,7 @@ def summarise(
         gpu_busy_ratio=_per(busy_s, gpu_s / result.gpus * len(replicas)),
         preemptions=sum(each.preemptions for each in replicas),
         prefix_cache_hit_ratio=hits / queried if queried else None,
+        kv_tier_hit_ratio=loads / queried if queried and loads else None,
         kv_cache_usage_mean_ratio=_kv_mean(result.series),
         kv_cache_usage_peak_ratio=max(e.kv_blocks_peak / e.kv_blocks for e in replicas),
     )

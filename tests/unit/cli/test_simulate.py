@@ -255,3 +255,13 @@ def test_without_options_it_shows_how_it_is_used() -> None:
     assert result.exit_code == 2
     assert "compare" in result.output
     assert "--trace" in result.output
+
+
+def test_an_option_before_a_command_is_told_as_it_was_spelled() -> None:
+    result = CliRunner().invoke(app, ["simulate", "--json", "compare", *FLEET])
+    assert str(result.exception) == "--json: got True, expected it behind `compare`"
+
+
+def test_a_trace_that_is_not_there_is_told_by_its_option() -> None:
+    result = CliRunner().invoke(app, ["simulate", *FLEET, "--trace", "nowhere"])
+    assert str(result.exception).startswith("--trace: got 'nowhere'")

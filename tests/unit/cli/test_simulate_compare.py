@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from mileage.cli.main import app
 from mileage.cli.simulate_capacity import Goal, highest
+from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
 from mileage.core.errors import ConfigError
 
 TRACE = "synthetic:rate=4,duration=30s,prompt=uniform:100:2000,output=uniform:10:100"
@@ -169,3 +170,40 @@ def test_the_search_ends_without_a_limit() -> None:
 def test_an_attainment_of_nothing_is_no_goal() -> None:
     with pytest.raises(ConfigError, match="--attainment"):
         Goal(attainment=0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        pytest.param(
+            ("--gpu", "h100,H100-SXM5-80GB", "--policy", "off"),
+            "--gpu: got 'h100,H100-SXM5-80GB', expected each only once",
+            id="one GPU by two of its names",
+        ),
+        pytest.param(
+            ("--gpu", "h100", "--tp", "2,2", "--policy", "off"),
+            "--tp: got '2,2', expected each only once",
+            id="a tensor parallelism twice",
+        ),
+        pytest.param(
+            ("--gpu", "h100", "--policy", "off", "--variant", "plain kv_blocks=100"),
+            "--variant: got 'plain', expected names that differ, and not plain",
+            id="a variant with the name of what it varies",
+        ),
+    ],
+)
+def test_what_is_there_twice_is_told_by_its_option(options: tuple[str, ...], told: str) -> None:
+    assert str(simulate("compare", *OPTIONS, *options).exception) == told
+
+
+def test_what_looks_the_same_is_neither_best_nor_worst() -> None:
+    figure = next(each for each in FIGURES if each.key == "usd_per_mtok")
+    assert marks(figure, [4.30201, 4.30202, None]) == ["", "", ""]
+    assert marks(figure, [4.30201, 4.5, None]) == [BEST, WORST, ""]
+
+
+def test_without_targets_nothing_is_told_of_who_met_them() -> None:
+    told = simulate("compare", *H100, "--policy", "off,static:8").stdout
+    assert "goodput tells which is best" in told
+    assert "met their targets" not in told
+    assert "goodput  " not in told

@@ -128,8 +128,8 @@ def test_a_capacity_search_reports_the_arms_at_their_capacity(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        pytest.param("missing/report.html", "a directory that exists", id="no such directory"),
-        pytest.param(".", "not a directory", id="a directory"),
+        pytest.param("missing/report.html", "a file in a directory", id="no such directory"),
+        pytest.param(".", "this is a directory", id="a directory"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
@@ -146,3 +146,25 @@ def test_without_plotly_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
     result = simulate("--trace", TRACE, *FLEET, "--report", str(tmp_path / "report.html"))
     assert isinstance(result.exception, ConfigError)
     assert "pip install 'mileage[sim]'" in str(result.exception)
+
+
+def test_a_report_takes_the_place_of_what_a_link_names(tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept.html", tmp_path / "latest.html"
+    kept.write_text("before", "utf-8")
+    kept.chmod(0o600)
+    link.symlink_to(kept)
+    result = simulate("--trace", TRACE, *FLEET, "--report", str(link))
+    assert result.exit_code == 0, result.output
+    assert link.is_symlink()
+    assert kept.read_text("utf-8").startswith("<!doctype html>")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.html", "latest.html"]
+
+
+def test_a_report_without_targets_has_no_figure_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    result = simulate(
+        "--trace", TRACE, "--model", "llama-3.1-8b", "--gpu", "h100", "--report", str(path)
+    )
+    assert result.exit_code == 0, result.output
+    assert "met their targets" not in result.stdout + path.read_text("utf-8")

@@ -247,3 +247,16 @@ def test_all_reduces_cost_more_over_pcie() -> None:
     reduce = next(o for o in found.operators if o.name == "all-reduce")
     assert reduce.link_bytes == 2 * 80 * 8192 * 2
     assert reduce.bound == "interconnect"
+
+
+def test_what_would_do_has_room_for_a_block() -> None:
+    with pytest.raises(ConfigError, match=r"no GPU of the catalogue would do") as told:
+        deployment("llama-3.1-8b", "h100").kv_blocks(100_000_000, 8192, 1024)
+    assert "and not 77 GB of H100-SXM5-80GB" in str(told.value)
+
+
+def test_what_is_usable_is_told_as_the_share_that_the_engine_has() -> None:
+    with pytest.raises(ConfigError, match=r"GB usable, and not 9 GB of H100-SXM5-80GB"):
+        deployment("llama-3.1-8b", "h100", gpu_memory_utilization_ratio=0.1).kv_blocks(
+            16, 2048, 256
+        )

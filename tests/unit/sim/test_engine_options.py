@@ -81,7 +81,17 @@ def test_nothing_changes_nothing() -> None:
         pytest.param("adapters.slots=0", r"engine\.adapters\.slots.*at least 1", id="too small"),
         pytest.param("dp_ranks=99", r"engine\.running_max.*99 dp_ranks", id="cannot be"),
         pytest.param("dp_ranks", "KEY=VALUE", id="no value"),
-        pytest.param("kv_layout=x", r"engine\.kv_layout", id="not one of them"),
+        pytest.param(
+            "kv_layout=x", r"engine\.kv_layout.*one of contiguous, paged", id="not one of them"
+        ),
+        pytest.param(
+            "prefill.ordering=x", r"ordering: got 'x', expected one of .*deadline", id="nor within"
+        ),
+        pytest.param(
+            'kv_tiers=[{"blocks":5,"block_load_s":1,"store":"x"}]',
+            r"store.*one of computed, evicted",
+            id="nor in a list",
+        ),
     ],
 )
 def test_a_key_that_cannot_be_is_named(option: str, says: str) -> None:

@@ -132,3 +132,11 @@ def test_the_use_of_kv_caches_is_unknown_where_all_was_over_before_a_scrape() ->
     start.add(0.0, (0.0,) * len(SIGNALS))  # of engines that have done nothing yet
     summary = summarise(msgspec.structs.replace(result, series=start), slo=Slo())
     assert summary.kv_cache_usage_mean_ratio is None
+
+
+def test_what_was_loaded_from_behind_the_gpu_is_told_beside_its_own_hits() -> None:
+    result = _result([(OK, 1.0, 0.05, 1)])
+    assert summarise(result, slo=Slo()).kv_tier_hit_ratio is None
+    loaded = msgspec.structs.replace(_TOTALS, load_tokens=400)
+    summary = summarise(msgspec.structs.replace(result, replicas=(loaded, _TOTALS)), slo=Slo())
+    assert (summary.prefix_cache_hit_ratio, summary.kv_tier_hit_ratio) == (0.25, 0.2)

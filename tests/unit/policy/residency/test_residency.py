@@ -109,7 +109,9 @@ def test_an_adapter_that_was_away_comes_back_as_warm_as_it_was_left() -> None:
 
 
 def test_what_cannot_be_is_refused_by_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"residency\.policy: got 'mru', expected one of lru, heat"):
+    with pytest.raises(
+        ConfigError, match=r"residency\.policy: got 'mru', expected one of lru, heat"
+    ):
         ResidencyConfig(policy="mru")
     with pytest.raises(ConfigError, match=r"heat\.half_life_s"):
         HeatConfig(half_life_s=0.0)

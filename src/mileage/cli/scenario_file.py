@@ -14,8 +14,10 @@ from mileage.core.bounds import require_at_least, require_range
 from mileage.core.errors import ConfigError
 from mileage.sim.scaling import ScalingConfig
 
-__all__ = ["ScenarioFile", "SharingConfig", "read_scenario"]
+__all__ = ["BATCH_MAX", "ScenarioFile", "SharingConfig", "read_scenario"]
 
+BATCH_MAX: Final = 65_536
+"""Requests of the largest batch that a CUDA graph may be captured for."""
 _CONFIGURATION: Final = "docs/reference/configuration.md"
 """Where the reader of files points at for a key that does not exist."""
 
@@ -42,6 +44,10 @@ class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Batch sizes with a captured CUDA graph. Empty: none. None: those that vLLM captures."""
     scaling: ScalingConfig | None = None
     sharing: SharingConfig = SharingConfig()
+
+    def __post_init__(self) -> None:
+        for size in self.graph_sizes or ():
+            require_range("graph_sizes", size, 1, BATCH_MAX)
 
 
 _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {

@@ -171,7 +171,8 @@ class RunArguments:
     gaps: Annotated[
         str,
         typer.Option(
-            help="What of a request's gaps between tokens has to meet the ITL target: p99 or mean."
+            help="What of a request's gaps between tokens has to meet the ITL target: p99 or mean. "
+            "The gateway's policies go by the p99 in any case."
         ),
     ] = "p99"
     routing: Annotated[

@@ -60,7 +60,7 @@ def cache(
     sizes = _sizes(size)
     console = Console(stderr=True, highlight=False)
     try:
-        with Steps(console) as steps, open_trace(trace, progress=steps) as opened:
+        with Steps(console) as steps, open_trace(trace, progress=steps, key="--trace") as opened:
             blocks = CacheTrace(opened, name=opened.name)
     except TraceError as error:
         typer.echo(f"mileage: {error}", err=True)

@@ -70,6 +70,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """Of --engine-option, and of the variant."""
     graph_sizes: tuple[int, ...] | None
     scaling: ScalingConfig | None
+    schedule_is_spelled: bool
+    """Whether its schedule is that of --schedule, and not the file's."""
     sharing: SharingConfig
     document: Document | None
     """The file, which knows on which lines it says what; None: there is none."""
@@ -158,6 +160,7 @@ def features_of(arguments: RunArguments, *, variants: bool = False) -> list[Feat
             spelled=section,
             graph_sizes=sizes,
             scaling=scaling,
+            schedule_is_spelled=arguments.schedule is not None,
             sharing=sharing,
             document=document,
         )

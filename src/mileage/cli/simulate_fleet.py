@@ -103,7 +103,10 @@ def check_replicas(replicas: int, features: Features, engine: EngineConfig) -> N
     if features.scaling is not None:
         most = max((count for _, count in features.scaling.schedule), default=0)
         if most > replicas:
-            raise ConfigError("--schedule", most, f"at most --replicas ({replicas})")
+            expected = f"at most --replicas ({replicas})"
+            if features.schedule_is_spelled or features.document is None:
+                raise ConfigError("--schedule", most, expected)
+            raise features.document.placed(ConfigError("scaling.schedule", most, expected))
 
 
 def fleet_of(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mileage.cli.scenario_file import SharingConfig
+from mileage.cli.scenario_file import BATCH_MAX, SharingConfig
 from mileage.core.errors import ConfigError
 from mileage.sim.scaling import ScalingConfig
 from mileage.workload.synthetic.spelling import seconds_of
@@ -14,7 +14,6 @@ from mileage.workload.synthetic.spelling import seconds_of
 __all__ = ["graph_sizes_of", "scaling_of", "sharing_of", "variant_of"]
 
 _KEYS: Final = {"sim.scaling.schedule": "--schedule", "sim.scaling.start_s": "--cold-start"}
-_BATCH_MAX: Final = 65_536
 
 
 def graph_sizes_of(text: str) -> tuple[int, ...]:
@@ -23,7 +22,7 @@ def graph_sizes_of(text: str) -> tuple[int, ...]:
         return ()
     sizes = [size.strip() for size in text.split(",")]
     if not all(
-        size.isascii() and size.isdigit() and 0 < int(size[:7]) <= _BATCH_MAX for size in sizes
+        size.isascii() and size.isdigit() and 0 < int(size[:7]) <= BATCH_MAX for size in sizes
     ):
         raise ConfigError("--graph-sizes", text, "none, or batch sizes such as 1,2,4,8,16")
     return tuple(int(size) for size in sizes)

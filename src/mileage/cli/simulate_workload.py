@@ -136,11 +136,7 @@ def _opened(arguments: RunArguments, steps: Steps) -> OpenTrace:
         seed=arguments.seed,
     )
     assert arguments.trace is not None
-    try:
-        return open_trace(arguments.trace, options=options, part=part, progress=steps)
-    except ConfigError as error:
-        key = "--trace" if error.key == "trace" else error.key
-        raise ConfigError(key, error.value, error.expected) from None
+    return open_trace(arguments.trace, options=options, part=part, progress=steps, key="--trace")
 
 
 def _of_one_model(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:

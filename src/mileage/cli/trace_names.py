@@ -16,14 +16,14 @@ _FILES_MAX: Final = 1000
 _CUTOFF: Final = 0.6
 
 
-def no_trace(spec: str) -> ConfigError:
-    """The error for a `--trace` that is there neither as a file nor as a fetched data set."""
+def no_trace(spec: str, key: str) -> ConfigError:
+    """The error, of `key`, for a trace that is neither a file nor a fetched data set."""
     if spec in CATALOGUE:
-        return ConfigError("trace", spec, f"it to be there: `mileage trace fetch {spec}` brings it")
+        return ConfigError(key, spec, f"it to be there: `mileage trace fetch {spec}` brings it")
     near = _near(spec)
     hint = f"; near: {', '.join(near)}" if near else ""
     expected = f"a file, a directory, `-`, synthetic:rate=..., or a data set by its name{hint}"
-    return ConfigError("trace", spec, expected)
+    return ConfigError(key, spec, expected)
 
 
 def near_data_sets(name: str) -> list[str]:

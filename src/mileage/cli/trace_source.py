@@ -80,6 +80,7 @@ def open_trace(
     options: ReadOptions | None = None,
     part: TraceView | None = None,
     progress: Progress | None = None,
+    key: str = "trace",
 ) -> OpenTrace:
     """The trace that `spec` names, or the part of it that `part` asks for.
 
@@ -88,8 +89,8 @@ def open_trace(
     of a data set that was fetched; or `synthetic:` with `key=value,...` (see parse_synthetic) or
     the path of a TOML file with the keys of SyntheticConfig.
 
-    Raises ConfigError for a spec that names nothing, TraceError and LedgerError for what cannot be
-    read, here or while it is read.
+    Raises ConfigError, of `key`, for a spec that names nothing, TraceError and LedgerError for what
+    cannot be read, here or while it is read.
     """
     options, part = options or ReadOptions(), part or TraceView()
     tally = ReadTally()
@@ -99,11 +100,11 @@ def open_trace(
         return OpenTrace(spec, view(generate(synthetic_of(spec, seed=options.seed)), part), tally)
     if spec == "-":
         if sys.stdin is None:
-            raise ConfigError("trace", spec, "standard input to be open")
+            raise ConfigError(key, spec, "standard input to be open")
         lines = stream_lines(sys.stdin.buffer, "stdin")
         requests = told_by_option(read_trace(lines, path="stdin", options=options, tally=tally))
         return OpenTrace("stdin", view(requests, part), tally)
-    path = _path_of(spec)
+    path = _path_of(spec, key)
     if path.is_dir() and (clients := servegen_files(path)):
         tally.format = "servegen"
         refuse_file_options(options, "made of ServeGen's client files")
@@ -117,7 +118,7 @@ def open_trace(
     return OpenTrace(spec, view(_recorded(path, options, tally, progress), part), tally)
 
 
-def _path_of(spec: str) -> Path:
+def _path_of(spec: str, key: str) -> Path:
     """The file or directory that the spec names. Raises ConfigError."""
     try:
         for path in (Path(spec), fetched_path(spec)):
@@ -125,8 +126,8 @@ def _path_of(spec: str) -> Path:
                 return path
     except (OSError, ValueError) as error:  # a name that is too long, a directory that is closed
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError("trace", spec, f"the name of a trace ({reason})") from None
-    raise no_trace(spec)
+        raise ConfigError(key, spec, f"the name of a trace ({reason})") from None
+    raise no_trace(spec, key)
 
 
 def _recorded(

@@ -111,7 +111,7 @@ def report(
         / step_s
         / gpu.bandwidth_gb_per_s
         / 1e9,
-        kv_tokens=batch * context_tokens + prefill_tokens,
+        kv_tokens=batch * context_tokens + (earlier + prefill_tokens if prefill_tokens else 0),
         kv_tokens_max=_kv_tokens_max(layout, max(batch, 1)),
         ridge_flops_per_byte=gpu.half_tflops * 1e3 / gpu.bandwidth_gb_per_s,
         operators=tuple(

@@ -43,6 +43,9 @@ def test_a_step_that_does_not_fit_is_told() -> None:
     does_not = CliRunner().invoke(app, [*ARGUMENTS, "--context", "9000"])
     assert "does not fit" not in fits.stdout
     assert "does not fit: the step has 576,000 tokens" in does_not.stdout.replace("\n", " ")
+    chunk = [*ARGUMENTS[:-1], "0", "--prefill", "2048", "--context", "500000"]
+    told = CliRunner().invoke(app, chunk).stdout.replace("\n", " ")
+    assert "does not fit: the step has 500,000 tokens" in told, "the prompt's earlier tokens, too"
 
 
 def test_a_config_file_may_describe_the_model(tmp_path: Path) -> None:

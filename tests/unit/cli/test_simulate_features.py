@@ -188,6 +188,12 @@ def test_a_scenario_has_all_of_it_and_options_go_before_it(tmp_path: Path) -> No
         pytest.param(
             "[scaling]\n\nstrat_s = 1.0\n", "such as start_s; see docs/reference/scenario", id="key"
         ),
+        pytest.param(
+            "[scaling]\n\nschedule = [[0.0, 9]]\n",
+            "scaling.schedule: got 9, expected at most --replicas (1)",
+            id="a schedule of more than there are",
+        ),
+        pytest.param("\n\ngraph_sizes = [0]\n", "graph_sizes: got 0", id="a batch of none"),
     ],
 )
 def test_faults_of_a_scenario_are_told_with_their_line(

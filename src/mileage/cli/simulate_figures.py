@@ -59,6 +59,7 @@ FIGURES: Final = (
     Figure("prefix_cache_hit_ratio", "prefix cache hits", percent, 1),
     Figure("kv_tier_hit_ratio", "  found behind the GPU", percent, 1),
     Figure("preemptions", "preemptions", count, -1),
+    Figure("adapter_loads", "LoRA adapters loaded", count, -1),
 )
 
 _OF_TARGETS: Final = (

@@ -49,6 +49,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Of each request's own p99 of the gaps between its tokens."""
     itl_mean_s: Quantiles | None
     """Of each request's own mean gap."""
+    tpot_s: Quantiles | None
+    """Time per output token after the first, of each stream of two tokens or more. It is the mean
+    gap, but where an event brings several tokens."""
+    tokens_per_event: float | None
+    """Tokens after the first, over the events that brought them: more than 1 with speculation."""
     e2e_s: Quantiles | None
     slo_attainment_ratio: float | None
     """Share of requests that met all their targets; None without requests."""
@@ -71,6 +76,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     gpu_busy_ratio: float
     """Share of the engines' time with a step in progress."""
     preemptions: int
+    adapter_loads: int | None
+    """Times that a LoRA adapter was brought to a GPU; None where none was."""
     prefix_cache_hit_ratio: float | None
     """Prompt tokens found in the cache over those looked up; None where none was."""
     kv_tier_hit_ratio: float | None
@@ -103,6 +110,7 @@ def summarise(
     met = attained(result, slo=slo, ttft_targets_s=ttft_targets_s, itl=itl)
     met_by_mean = attained(result, slo=slo, ttft_targets_s=ttft_targets_s, itl="mean")
     duration_s, count = result.duration_s, len(out)
+    tpot_s, tokens_per_event = _tpot(result, own)
     replicas = result.replicas
     gpu_s = result.gpus * duration_s if result.gpu_s is None else result.gpu_s
     usd = None
@@ -123,6 +131,8 @@ def summarise(
         ttft_s=_quantiles(np.array(out.ttft_s)[answered]),
         itl_s=_quantiles(np.array(out.itl_p99_s)[answered]),
         itl_mean_s=_quantiles(np.array(out.itl_mean_s)[answered]),
+        tpot_s=_quantiles(tpot_s),
+        tokens_per_event=tokens_per_event,
         e2e_s=_quantiles(np.array(out.e2e_s)[answered]),
         slo_attainment_ratio=float(met.mean()) if count else None,
         slo_attainment_itl_mean_ratio=float(met_by_mean.mean()) if count else None,
@@ -134,6 +144,7 @@ def summarise(
         usd_per_mtok_in_slo=_price(usd, int(output_tokens[own & met].sum())),
         gpu_busy_ratio=_per(busy_s, gpu_s / result.gpus * len(replicas)),
         preemptions=sum(each.preemptions for each in replicas),
+        adapter_loads=sum(each.adapter_loads for each in replicas) or None,
         prefix_cache_hit_ratio=hits / queried if queried else None,
         kv_tier_hit_ratio=loads / queried if queried and loads else None,
         kv_cache_usage_mean_ratio=_kv_mean(result.series),
@@ -163,6 +174,19 @@ def attained(
         gaps_s = np.array(out.itl_p99_s if itl == "p99" else out.itl_mean_s)
         met &= ~(gaps_s > slo.itl_s)  # NaN: it had no gaps
     return met
+
+
+def _tpot(result: SimResult, own: Bools) -> tuple[Floats, float | None]:
+    """Seconds per output token after the first, of streams; and tokens per event, of all."""
+    out = result.outcomes
+    took_s = np.array(out.e2e_s) - np.array(out.ttft_s)
+    tokens = np.array(out.output_tokens, dtype=np.int64) - 1
+    gap_s = np.array(out.itl_mean_s)
+    streams = own & (tokens > 0) & (took_s > 0.0) & (gap_s > 0.0)
+    if not streams.any():
+        return np.empty(0), None
+    events = float((took_s[streams] / gap_s[streams]).sum())
+    return took_s[streams] / tokens[streams], float(tokens[streams].sum()) / events
 
 
 def _quantiles(values: Floats) -> Quantiles | None:

@@ -140,3 +140,18 @@ def test_what_was_loaded_from_behind_the_gpu_is_told_beside_its_own_hits() -> No
     loaded = msgspec.structs.replace(_TOTALS, load_tokens=400)
     summary = summarise(msgspec.structs.replace(result, replicas=(loaded, _TOTALS)), slo=Slo())
     assert (summary.prefix_cache_hit_ratio, summary.kv_tier_hit_ratio) == (0.25, 0.2)
+
+
+def test_time_per_token_is_not_that_per_event_where_events_bring_several() -> None:
+    """49 tokens after the first in a second; gaps of 50 ms: 20 events."""
+    summary = summarise(_result([(OK, 1.0, 0.1, 1)] * 3), slo=Slo())
+    assert summary.itl_mean_s is not None
+    assert summary.tpot_s is not None
+    assert summary.itl_mean_s.p50 == pytest.approx(0.05)
+    assert summary.tpot_s.p99 == pytest.approx(1 / 49)
+    assert summary.tokens_per_event == pytest.approx(49 / 20)
+
+
+def test_without_streams_there_is_no_time_per_token() -> None:
+    summary = summarise(_result([(OK, math.nan, math.nan, 1), (REJECTED, 1.0, 1.0, 1)]), slo=Slo())
+    assert (summary.tpot_s, summary.tokens_per_event) == (None, None)

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from mileage.cli.config import Config
 from mileage.cli.key_file import KeyFile
 from mileage.cli.terminal_text import safe_text
+from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError
 from mileage.gateway.config import TenantConfig
 from mileage.gateway.keys import KEY_PREFIX, key_hash, new_key
@@ -24,7 +24,6 @@ from mileage.gateway.keys import KEY_PREFIX, key_hash, new_key
 __all__ = ["keys"]
 
 _SHOWN_DIGITS = 12
-_WIDTH_WITHOUT_TERMINAL = 160
 _PREFIX_DIGITS_MIN = 8
 _HASH = "sha256:"
 
@@ -90,9 +89,7 @@ def list_keys(config: _File, as_json: _AsJson = False) -> None:
         rows = [_row(name, tenant) for name, tenant in tenants.items()]
         typer.echo(msgspec.json.encode({"config": str(config), "tenants": rows}))
         return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    console = wide_console(highlight=True)
     if not tenants:
         console.print("no tenants")
         return

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mileage.cli.terminal_text import safe_text
+from mileage.cli.wide_console import wide_console
 from mileage.control.journal_decoder import JournalRecord
 from mileage.control.replay import Difference, FailedOpen
 from mileage.control.tally import TallySummary
@@ -31,7 +32,6 @@ __all__ = [
     "show_what_if",
 ]
 
-_WIDTH_WITHOUT_TERMINAL = 160
 _ENDINGS = {
     "rotated": "whole",
     "stopped": "stopped in order",
@@ -106,7 +106,7 @@ def document(report: ReplayReport | WhatIfReport) -> str:
 
 def show_replay(report: ReplayReport) -> None:
     """The report as tables."""
-    console = _console()
+    console = wide_console()
     if report.decisions:
         console.print(_decisions_table(report.decisions))
         console.print()
@@ -126,7 +126,7 @@ def show_replay(report: ReplayReport) -> None:
 
 def show_what_if(report: WhatIfReport) -> None:
     """The estimate beside what happened."""
-    console = _console()
+    console = wide_console()
     for worker in report.workers:
         console.print(_what_if_table(worker))
         limits = _limits_table(worker.result)
@@ -143,11 +143,6 @@ def show_what_if(report: WhatIfReport) -> None:
             "An estimate: engines answer each request after as long as they did, whatever else "
             "they have to do."
         )
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL)
 
 
 def _show_damages(console: Console, damages: Sequence[Damage]) -> None:

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final, get_args
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from mileage.cli.config import ledger_directory, load_config
 from mileage.cli.terminal_text import safe_text
+from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter
@@ -23,7 +23,6 @@ from mileage.storage.sqlite import DATABASE_NAME
 __all__ = ["requests"]
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_WIDTH_WITHOUT_TERMINAL: Final = 160
 
 
 def requests(
@@ -149,9 +148,7 @@ def _show(
     counts: list[OutcomeCount] | None,
     problems: list[str] | None,
 ) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    console = wide_console(highlight=True)
     if timelines:
         console.print(_requests_table(timelines))
     elif not counts:

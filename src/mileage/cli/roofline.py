@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator, Mapping
 from typing import Annotated, cast
 
 import msgspec
@@ -28,7 +26,6 @@ _WIDTH_MIN = 100
 """Columns of the tables: a narrower terminal wraps lines, rather than that figures are left out."""
 _KEYS = {
     "model": "--model",
-    "gpu": "--gpu",
     "tensor_parallel": "--tp",
     "precision": "--weights",
     "batch": "--batch",
@@ -70,7 +67,7 @@ def roofline(
     for option, name in (("--gpu", gpu_name), ("--against", against)):
         if name is None:
             continue
-        with _told_by_option({**_KEYS, "gpu": option}):
+        try:
             source = model_source(model)
             deployment = Deployment(
                 model=source.architecture,
@@ -82,6 +79,9 @@ def roofline(
             )
             load = {"batch": batch, "context_tokens": context, "prefill_tokens": prefill}
             reports.append(report(deployment, **load))
+        except ConfigError as error:
+            key = option if error.key == "gpu" else _KEYS.get(error.key, error.key)
+            raise error.named(key) from None
     if as_json:
         document = {"reports": reports} if against else reports[0]
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
@@ -95,16 +95,6 @@ def roofline(
         first, second = reports
         ratio = first.step_s / second.step_s
         console.print(f"{first.gpu} takes {ratio:.2f} times as long as {second.gpu}.")
-
-
-@contextlib.contextmanager
-def _told_by_option(options: Mapping[str, str]) -> Iterator[None]:
-    """An error names the option that is wrong."""
-    try:
-        yield
-    except ConfigError as error:
-        key = options.get(error.key, error.key)
-        raise ConfigError(key, error.value, error.expected, place=error.place) from None
 
 
 def _show(console: Console, found: RooflineReport) -> None:

@@ -61,8 +61,7 @@ def read_scenario(path: Path) -> tuple[Document, ScenarioFile]:
     try:
         document = Document(path, {}, {}, ScenarioFile)
     except ConfigError as error:
-        key = error.key.replace("--config", "--scenario")
-        raise ConfigError(key, error.value, error.expected, place=error.place) from None
+        raise error.named(error.key.replace("--config", "--scenario")) from None
     try:
         return document, document.decode(ScenarioFile)
     except ConfigError as error:

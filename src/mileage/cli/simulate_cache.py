@@ -16,6 +16,7 @@ from rich.table import Table
 from mileage.cli.cache_baselines import BASELINES, baseline_hits
 from mileage.cli.progress import Steps
 from mileage.cli.trace_source import open_trace
+from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError, TraceError
 from mileage.policy.eviction.choose import EVICTION_POLICIES, EvictionConfig, make_eviction
 from mileage.sim.cache_optimum import CacheOptimum
@@ -24,7 +25,6 @@ from mileage.sim.cache_trace import CacheTrace
 
 __all__ = ["cache"]
 
-_WIDTH_WITHOUT_TERMINAL: Final = 160
 _SIZES_MAX: Final = 64
 
 
@@ -170,9 +170,7 @@ def _document(name: str, trace: CacheTrace, results: list[CacheResult]) -> dict[
 
 
 def _show(trace: CacheTrace, results: list[CacheResult]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL, highlight=False)
+    console = wide_console()
     console.print(
         f"{len(trace):,} requests, {trace.references:,} blocks of {trace.block_tokens} tokens, "
         f"{trace.blocks:,} of them different"

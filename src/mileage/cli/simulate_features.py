@@ -116,14 +116,14 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         place, _, rest = error.key.partition(".")
         name = rest.partition(".")[0].partition("[")[0]
         if place == "engine" and name in self.spelled:
-            return ConfigError(f"--engine-option {rest}", error.value, error.expected)
+            return error.named(f"--engine-option {rest}")
         if place == "engine" and name in self.written and name not in self.named:
             assert self.document is not None
             return self.document.placed(error)
         key = _OPTIONS.get(error.key)
         if key is None:
             key = f"--engine-option {rest}" if place == "engine" else error.key
-        return ConfigError(key, error.value, error.expected, place=error.place)
+        return error.named(key)
 
 
 def features_of(arguments: RunArguments, *, variants: bool = False) -> list[Features]:
@@ -200,4 +200,4 @@ def _section(options: Iterable[str]) -> dict[str, Any]:
     try:
         return section_of(options)
     except ConfigError as error:
-        raise ConfigError("--engine-option", error.value, error.expected) from None
+        raise error.named("--engine-option") from None

@@ -18,6 +18,7 @@ from mileage.cli.simulate_format import count, percent, seconds
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.trace_records import journal_handlings, ledger_timelines
 from mileage.cli.whole_file import check_place, whole_file
+from mileage.cli.wide_console import wide_console
 from mileage.control.config import ControlConfig
 from mileage.core.errors import ConfigError, TraceError
 from mileage.core.events import Observed
@@ -51,7 +52,6 @@ StepTokens = Annotated[
         help="Tokens of one step. [default: what explains its steps best]",
     ),
 ]
-_WIDTH_WITHOUT_TERMINAL: Final = 160
 
 
 def fit(
@@ -123,7 +123,7 @@ def _check_places(out: Path, journal: Path | None) -> None:
         try:
             find_journals([journal])
         except ConfigError as error:
-            raise ConfigError("--journal", error.value, error.expected) from None
+            raise error.named("--journal") from None
 
 
 def _by_option(error: ConfigError) -> ConfigError:
@@ -239,9 +239,7 @@ def _show(path: Path, fitted: FittedEngine) -> None:
     ]
     for name, text in rows:
         table.add_row(name, safe_text(text))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL, highlight=False)
+    console = wide_console()
     console.print(table)
 
 

@@ -124,8 +124,7 @@ def fleet_of(
             arguments, _deployment(arguments, gpu_name, tp, features), features, costs, slo
         )
     except ConfigError as error:
-        key = _KEYS.get(error.key, error.key)
-        raise ConfigError(key, error.value, error.expected, place=error.place) from None
+        raise error.named(_KEYS.get(error.key, error.key)) from None
 
 
 def _deployment(arguments: RunArguments, gpu_name: str, tp: int, features: Features) -> Deployment:

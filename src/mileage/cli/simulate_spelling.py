@@ -44,8 +44,7 @@ def scaling_of(
     try:
         return msgspec.structs.replace(written or ScalingConfig(), **changes)
     except ConfigError as error:
-        key = _KEYS.get(error.key, error.key)
-        raise ConfigError(key, error.value, error.expected) from None
+        raise error.named(_KEYS.get(error.key, error.key)) from None
 
 
 def _schedule(text: str) -> tuple[tuple[float, int], ...]:

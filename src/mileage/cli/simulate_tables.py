@@ -38,17 +38,17 @@ from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
 from mileage.cli.simulate_workload import Workload
 from mileage.cli.terminal_text import safe_text
+from mileage.cli.wide_console import wide_console
 from mileage.sim.summary import Quantiles, Summary
 
 __all__ = ["show_capacity", "show_comparison", "show_run"]
 
-_WIDTH_WITHOUT_TERMINAL: Final = 160
 _SEVERAL_PER_EVENT: Final = 1.005
 
 
 def show_run(scenario: Scenario, work: Workload, run: ArmRun) -> None:
     """One simulation, for people."""
-    console = _console()
+    console = wide_console()
     console.print(Text.assemble(("Fleet   ", "bold"), safe_text(fleet_line(run))))
     if (besides := engine_line(run)) is not None:
         console.print(Text.assemble(("Engine  ", "bold"), safe_text(besides)))
@@ -135,7 +135,7 @@ def _show_beyond(console: Console, runs: Sequence[ArmRun]) -> None:
 
 def show_comparison(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> None:
     """Arms beside each other, the best and the worst of each figure marked."""
-    console = _console()
+    console = wide_console()
     _show_common(console, scenario, trace_line(work, runs[0]), runs)
     table = Table(box=None, pad_edge=False)
     table.add_column("")
@@ -189,7 +189,7 @@ def show_capacity(
     scenario: Scenario, work: Workload, goal: Goal, found: Sequence[Capacity]
 ) -> None:
     """The highest rate of each arm, for people."""
-    console = _console()
+    console = wide_console()
     runs = [each.run for each in found if each.run is not None]
     if runs:
         _show_common(console, scenario, workload_line(work), runs)
@@ -220,10 +220,3 @@ def show_capacity(
     console.print()
     console.print(Text(capacity_line(goal, found), style="bold"))
     _show_beyond(console, runs)
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return (
-        console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL, highlight=False)
-    )

@@ -20,6 +20,7 @@ from mileage.cli.trace_names import near_data_sets
 from mileage.cli.trace_output import write_format, write_lines
 from mileage.cli.trace_report import report_of, show_report
 from mileage.cli.trace_source import open_trace
+from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError
 from mileage.engines.embedded.web_source import WebSettings, WebSource
 from mileage.workload.census import Census
@@ -31,7 +32,6 @@ from mileage.workload.writers import writer_of
 
 __all__ = ["trace"]
 
-_WIDTH_WITHOUT_TERMINAL = 160
 
 trace = typer.Typer(
     help="Look at traces of requests, convert them, fetch public ones.",
@@ -118,10 +118,7 @@ def describe(
     if as_json:
         typer.echo(msgspec.json.encode(report))
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(width=_WIDTH_WITHOUT_TERMINAL, highlight=False)
-        show_report(report, console)
+        show_report(report, wide_console())
     if not census.requests:
         typer.echo("mileage: no request is left of this trace", err=True)
         raise typer.Exit(3)

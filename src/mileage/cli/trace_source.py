@@ -192,8 +192,7 @@ def synthetic_of(spec: str, *, seed: int = 0) -> SyntheticConfig:
         try:
             return parse_synthetic(text, seed=seed)
         except ConfigError as error:
-            key = f"{_SYNTHETIC}{error.key}"
-            raise ConfigError(key, error.value, error.expected) from None
+            raise error.named(f"{_SYNTHETIC}{error.key}") from None
     try:
         tree = tomllib.loads(Path(text).read_text("utf-8"))
     except OSError as error:

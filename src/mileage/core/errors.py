@@ -40,6 +40,10 @@ class ConfigError(MileageError):
         written = f"{place}: " if place is not None else ""
         super().__init__(f"{written}{key}: got {value!r}, expected {expected}")
 
+    def named(self, key: str) -> ConfigError:
+        """The same error under the name that its user knows the key by."""
+        return ConfigError(key, self.value, self.expected, place=self.place)
+
 
 class EngineError(MileageError):
     """An engine, or the connection to it, failed."""

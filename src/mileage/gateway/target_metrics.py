@@ -65,11 +65,12 @@ class TargetMetrics(Families):
             return
         seen, met = False, True
         first_s, itl_s = ttft_s(timeline), timeline.itl_p99_s
-        if slo.ttft_s is not None and first_s is not None:
-            alone_s = 0.0
-            if slo.ttft_unloaded_ratio is not None and timeline.prompt_tokens:
-                alone_s = self.alone_s(timeline.model, timeline.prompt_tokens)
-            seen, met = True, first_s <= (slo.ttft_target_s(alone_s) or slo.ttft_s)
+        alone_s = 0.0
+        if slo.ttft_unloaded_ratio is not None and timeline.prompt_tokens:
+            alone_s = self.alone_s(timeline.model, timeline.prompt_tokens)
+        target_s = slo.ttft_target_s(alone_s)
+        if target_s is not None and first_s is not None:
+            seen, met = True, first_s <= target_s
             self._count(model, "ttft", met)
         if slo.itl_s is not None and itl_s is not None:
             smooth = itl_s <= slo.itl_s

@@ -81,7 +81,7 @@ def with_section(base: EngineConfig, section: Mapping[str, Any]) -> EngineConfig
             raise
         # Of a policy, which does not know where it is used.
         place = _place_of(section, error.key.rpartition(".")[2]) or error.key
-        raise ConfigError(f"engine.{place}", error.value, error.expected) from None
+        raise error.named(f"engine.{place}") from None
 
 
 def with_options(base: EngineConfig, options: Iterable[str]) -> EngineConfig:

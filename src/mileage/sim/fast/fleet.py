@@ -91,7 +91,7 @@ def place(
             or throttle.prefill_tokens + sequence.prompt > throttle.calm_tokens
             or not throttle_room(throttle, sequence.prompt)
         ):
-            at = _govern(world, replicas, throttling, services, seqs, index, at)
+            at = _govern(world, throttling, services, seqs, index, at)
             if at == NONE:
                 return
     _send(world, engines, replicas, throttling, services, seqs, index, at)
@@ -100,7 +100,6 @@ def place(
 @inlined
 def _govern(
     world: Record,
-    replicas: Records,
     throttling: Records,
     services: Records,
     seqs: Records,

@@ -91,7 +91,7 @@ def parse_synthetic(text: str, *, seed: int = 0) -> SyntheticConfig:
     try:
         return synthetic_config(tree)
     except ConfigError as error:
-        raise ConfigError(_spelled(error.key), error.value, error.expected) from None
+        raise error.named(_spelled(error.key)) from None
 
 
 def _spelled(key: str) -> str:
@@ -121,7 +121,7 @@ def _converted(value: object, kind: Any, prefix: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except ConfigError as error:
-        raise ConfigError(f"{prefix}{error.key}", error.value, error.expected) from None
+        raise error.named(f"{prefix}{error.key}") from None
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         place = f"{prefix}{place.rstrip('`').lstrip('.')}".rstrip(".")

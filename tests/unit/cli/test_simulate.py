@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from mileage.cli.main import app
-from mileage.core.errors import ConfigError, TraceError
+from mileage.core.errors import TraceError
+from tests.support.simulate_cli import document, error_of, simulate
 
 TRACE = "synthetic:rate=4,duration=20s,prompt=uniform:100:2000,output=uniform:10:100"
 FLEET = ("--model", "llama-3.1-8b", "--gpu", "h100")
 TARGETS = ("--slo", "ttft=2s,itl=250ms")
-
-
-def simulate(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments])
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    result = simulate(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
-
-
-def error_of(*arguments: str) -> str:
-    """What is told of a bad command line: one error that names the option."""
-    result = simulate(*arguments)
-    assert isinstance(result.exception, ConfigError), result.output
-    return str(result.exception)
 
 
 def test_the_document_has_the_figures_and_what_was_assumed() -> None:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
-from typer.testing import CliRunner, Result
 
-from mileage.cli.main import app
 from mileage.cli.simulate_capacity import Goal, highest
 from mileage.cli.simulate_figures import BEST, FIGURES, WORST, marks
 from mileage.core.errors import ConfigError
+from tests.support.simulate_cli import document, simulate
 
 TRACE = "synthetic:rate=4,duration=30s,prompt=uniform:100:2000,output=uniform:10:100"
 OPTIONS = ("--trace", TRACE, "--model", "llama-3.1-8b", "--engine-tokens", "1024")
 H100 = (*OPTIONS, "--gpu", "h100")
 TARGETS = ("--slo", "ttft=1s,itl=50ms")
-
-
-def simulate(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments])
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    result = simulate(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
 
 
 def test_arms_of_a_comparison_are_what_each_is_alone() -> None:

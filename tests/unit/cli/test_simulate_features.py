@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from mileage.cli.main import app
-from mileage.core.errors import ConfigError
+from tests.support.simulate_cli import document, error_of, simulate
 
 TRACE = "synthetic:rate=20,duration=20s,prompt=uniform:100:2000,output=uniform:10:100"
 FLEET = ("--trace", TRACE, "--model", "llama-3.1-8b", "--gpu", "h100", "--policy", "off")
-
-
-def simulate(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments])
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    result = simulate(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
-
-
-def error_of(*arguments: str) -> str:
-    result = simulate(*arguments)
-    assert isinstance(result.exception, ConfigError), result.output
-    assert "\n" not in str(result.exception)
-    return str(result.exception)
 
 
 def options(*pairs: str) -> list[str]:

@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
-from random import Random
-from typing import Any
 
-import msgspec
 import pytest
-from typer.testing import CliRunner, Result
 
-from mileage.cli.main import app
 from mileage.control.config import ControlConfig
-from mileage.control.controller import Controller
-from mileage.control.snapshot import dump_state
-from mileage.core.errors import ConfigError
 from mileage.core.events import Arrived, Event, Finished, FirstToken, Observed, ReplicaUp
 from mileage.core.replica import ReplicaView
 from mileage.core.timeline import RequestTimeline
 from mileage.costmodel.served import ServedRequest
 from mileage.measure.quantiles import quantile
-from mileage.storage.journal_writer import JournalWriter, new_header
 from mileage.storage.sqlite import DATABASE_NAME, SqliteStore
 from tests.support.journals import request
 from tests.support.ledger_records import BASE_UTC_NS, store_ends, streamed
 from tests.support.lockstep_engine import arrivals, serve
+from tests.support.served_journal import JournalOfOne
+from tests.support.simulate_cli import document, error_of, simulate
 
 SLOTS, BUDGET, CACHED = 8, 256, 24
 
@@ -73,24 +66,7 @@ def ledger(directory: Path, served: list[ServedRequest]) -> Path:
 def journal(directory: Path, served: list[ServedRequest]) -> Path:
     """What the controller was told of these, and of an engine with 8 slots."""
     config = ControlConfig(replica_running_max={"engine": SLOTS})
-    controller = Controller(("engine",), config=config, random=Random(1))
-    header = new_header(
-        version="0",
-        worker=0,
-        replicas=("engine",),
-        lacks={},
-        config=msgspec.json.encode(config).decode(),
-        seed=1,
-    )
-    writer = JournalWriter(
-        directory,
-        header,
-        segment_bytes_max=1 << 22,
-        bytes_max=1 << 24,
-        clock=lambda: 0.0,
-        utc_ns=lambda: BASE_UTC_NS,
-    )
-    writer.start(lambda: dump_state(controller))
+    written = JournalOfOne(directory, "engine", config=config, began_at_utc_ns=BASE_UTC_NS)
     view = ReplicaView(replica="engine", observed_s=0.0, kv_tokens_max=16_384)
     told: list[tuple[float, Event]] = [
         (0.0, ReplicaUp("engine", ("llama",))),
@@ -106,26 +82,9 @@ def journal(directory: Path, served: list[ServedRequest]) -> Path:
         told.append((each.dispatched_s, Arrived(request(number, arrived_s=each.dispatched_s))))
         told += [(each.first_s, FirstToken(number)), (each.last_s, done)]
     for at_s, event in sorted(told, key=lambda each: each[0]):
-        writer.handled(at_s, event, tuple(controller.handle(event, at_s)))
-    writer.close()
+        written.tell(event, at_s)
+    written.close()
     return directory
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments])
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
-
-
-def error_of(*arguments: str) -> str:
-    result = run(*arguments)
-    assert isinstance(result.exception, ConfigError), result.output
-    return str(result.exception)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +128,7 @@ def test_what_was_never_seen_is_told(fitted: Path) -> None:
     assert any("prompt tokens" in line for line in told)
     assert any("output tokens" in line for line in told)
     assert any("requests at once" in line for line in told)
-    shown = run("--engine", str(fitted), "--trace", trace)
+    shown = simulate("--engine", str(fitted), "--trace", trace)
     assert "beyond what it was learned from" in shown.stdout
 
 
@@ -200,7 +159,7 @@ def test_a_journal_alone_tells_mean_steps(tmp_path: Path) -> None:
 
 def test_people_see_what_a_step_takes(tmp_path: Path) -> None:
     path = ledger(tmp_path / "ledger", answers(7))
-    result = run("fit", "--ledger", str(path), "--out", str(tmp_path / "engine.json"))
+    result = simulate("fit", "--ledger", str(path), "--out", str(tmp_path / "engine.json"))
     assert result.exit_code == 0, result.output
     assert "3 ms a prompt token" in result.stdout
     assert "160 answers" in result.stdout
@@ -208,7 +167,7 @@ def test_people_see_what_a_step_takes(tmp_path: Path) -> None:
 
 def test_too_little_is_not_enough_evidence(tmp_path: Path) -> None:
     path = ledger(tmp_path / "ledger", answers(7)[:2])
-    result = run("fit", "--ledger", str(path), "--out", str(tmp_path / "engine.json"))
+    result = simulate("fit", "--ledger", str(path), "--out", str(tmp_path / "engine.json"))
     assert result.exit_code == 3
     assert not (tmp_path / "engine.json").exists()
 
@@ -229,7 +188,7 @@ def test_what_cannot_be_learned_is_told_before_or_by_option(tmp_path: Path) -> N
     limits = ("--engine-max-seqs", "1000", "--engine-tokens", "5")
     told = error_of("fit", "--ledger", records, "--out", str(tmp_path / "e.json"), *limits)
     assert told == "--engine-max-seqs: got 1000, expected at most the tokens of a step (5)"
-    assert run("fit", "--ledger", records, "--engine-tokens", "99999999999").exit_code == 2
+    assert simulate("fit", "--ledger", records, "--engine-tokens", "99999999999").exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
 
 

@@ -11,18 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from mileage.cli import simulate_html
-from mileage.cli.main import app
 from mileage.core.errors import ConfigError
+from tests.support.simulate_cli import simulate
 
 TRACE = "synthetic:rate=4,duration=30s,prompt=uniform:100:2000,output=uniform:10:100"
 FLEET = ("--model", "llama-3.1-8b", "--gpu", "h100", "--slo", "ttft=1s,itl=50ms")
-
-
-def simulate(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments])
 
 
 def charts_of(page: str) -> dict[str, Any]:

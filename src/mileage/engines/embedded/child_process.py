@@ -98,14 +98,16 @@ class ChildProcess:
         """Ask the process to end, kill it after `grace_s`, and return when it is gone."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+        ended = asyncio.ensure_future(self._process.wait())
         try:
-            async with asyncio.timeout(grace_s):
-                await self._process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            # Not asyncio.timeout: in a task that was cancelled it never times out before 3.11.3.
+            await asyncio.wait({ended}, timeout=grace_s)
         finally:
+            if not ended.done():
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
             await asyncio.shield(self._gone())
+            await ended
 
     async def _gone(self) -> None:
         await self._process.wait()

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from mileage.core.replica import ReplicaView
+from mileage.core.replica import Adapter, ReplicaView
 from mileage.core.request import Request
 
 __all__ = [
@@ -16,11 +16,13 @@ __all__ = [
     "Cancelled",
     "ConfigChanged",
     "Event",
+    "ExperimentChanged",
     "Failed",
     "FailureKind",
     "Finished",
     "FirstToken",
     "Observed",
+    "OthersSeen",
     "ReplicaDown",
     "ReplicaUp",
     "ShareChanged",
@@ -91,10 +93,12 @@ class Observed(msgspec.Struct, frozen=True, tag="observed", gc=False):
 
 
 class ReplicaUp(msgspec.Struct, frozen=True, tag="replica_up", gc=False):
-    """A replica is healthy and serves `models`; sent again whenever that list changes."""
+    """A replica is healthy and serves `models`, of which `adapters` are made of others; sent again
+    whenever these change."""
 
     replica: str
     models: tuple[str, ...]
+    adapters: tuple[Adapter, ...] = ()
 
 
 class ReplicaDown(msgspec.Struct, frozen=True, tag="replica_down", gc=False):
@@ -118,11 +122,26 @@ class ConfigChanged(msgspec.Struct, frozen=True, tag="config_changed", gc=False)
     settings: str
 
 
+class ExperimentChanged(msgspec.Struct, frozen=True, tag="experiment_changed", gc=False):
+    """Split the traffic by `settings` from now on: the plan of an experiment as one JSON document;
+    empty: there is none any more. Requests that run go on where they are."""
+
+    settings: str
+
+
 class ShareChanged(msgspec.Struct, frozen=True, tag="share_changed", gc=False):
     """This controller is one of several before the same replicas: `ratio` (above 0, at most 1) of
     every limit that is meant for all of them together is its own."""
 
     ratio: float
+
+
+class OthersSeen(msgspec.Struct, frozen=True, tag="others_seen", gc=False):
+    """Other workers of the gateway have requests at the same replicas: `weights` are the names of
+    the replicas and how much there is of others', in the terms of `control.gpu_meter`. Those that
+    are not named have none."""
+
+    weights: tuple[tuple[str, int], ...]
 
 
 class BudgetGranted(msgspec.Struct, frozen=True, tag="budget_granted", gc=False):
@@ -161,4 +180,6 @@ Event: TypeAlias = (
     | ShareChanged
     | BudgetGranted
     | BudgetRecalled
+    | ExperimentChanged
+    | OthersSeen
 )

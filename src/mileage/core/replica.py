@@ -1,10 +1,19 @@
-"""ReplicaView: one dated observation of one engine replica."""
+"""ReplicaView: one dated observation of one engine replica; Adapter: a model made of another."""
 
 from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ReplicaView"]
+__all__ = ["Adapter", "ReplicaView"]
+
+
+class Adapter(msgspec.Struct, frozen=True, gc=False):
+    """A model that a replica makes of another one: requests for `model` run `base` with the LoRA
+    adapter `name`. With engines that load adapters `model` and `name` are the same."""
+
+    model: str
+    name: str
+    base: str
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

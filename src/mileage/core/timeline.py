@@ -63,3 +63,9 @@ class RequestTimeline(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     which GPUs were busy. None: it never ran, or another one's record has them."""
     cost_nano_usd: int | None = None
     """What its tenant was charged: by its tokens or its GPU time. None: there is no price."""
+    key: str | None = None
+    """Name of the API key it came with, never the key."""
+    adapter: str | None = None
+    """LoRA adapter that it ran with."""
+    labels: str | None = None
+    """`name=value` pairs, sorted, joined by commas. None: it had none."""

@@ -22,9 +22,17 @@ _NOISE_MIN_RATIO: Final = 0.01
 _GAIN_MIN_RATIO: Final = 0.8
 _PART_MIN: Final = 16
 _RIDGE: Final = 1e-6
-_SUBSETS: Final = [
-    subset for size in (4, 3, 2, 1) for subset in combinations(range(DIMENSIONS), size)
-]
+_MASKS: Final = {
+    axes: np.array(
+        [
+            [axis in subset for axis in range(axes)]
+            for size in range(axes, 0, -1)
+            for subset in combinations(range(axes), size)
+        ]
+    )
+    for axes in range(1, DIMENSIONS + 1)
+}
+"""Of so many axes, the sets of one or more of them."""
 
 
 def fit_planes(loads: Floats, seconds: Floats) -> tuple[Features, ...]:
@@ -114,14 +122,10 @@ def _least_squares(rows: Floats, targets: Floats, weights: Floats) -> Floats:
     matrix = (rows * weights[:, None]).T @ rows
     matrix[np.diag_indices_from(matrix)] *= 1.0 + _RIDGE
     right = rows.T @ (weights * targets)
-    best, best_gain = np.zeros(rows.shape[1]), 0.0
-    for subset in _SUBSETS:
-        if subset[-1] >= rows.shape[1]:
-            continue
-        chosen = list(subset)
-        found = np.linalg.solve(matrix[np.ix_(chosen, chosen)], right[chosen])
-        gain = float(right[chosen] @ found)
-        if gain > best_gain and found.min() >= 0.0:
-            best, best_gain = np.zeros(rows.shape[1]), gain
-            best[chosen] = found
-    return best
+    masks = _MASKS[rows.shape[1]]
+    # One system per set; what is not in it is 0.
+    systems = np.where(masks[:, :, None] & masks[:, None, :], matrix, np.eye(rows.shape[1]))
+    found = np.linalg.solve(systems, np.where(masks, right, 0.0)[:, :, None])[:, :, 0]
+    gains = np.where(found.min(axis=1) >= 0.0, found @ right, 0.0)
+    best = int(gains.argmax())
+    return found[best] if gains[best] > 0.0 else np.zeros(rows.shape[1])

@@ -19,7 +19,10 @@ from mileage.core.bounds import (
 from mileage.core.errors import ConfigError
 from mileage.wire.url import display_url, origin
 
-__all__ = ["EmbeddedConfig", "EngineConfig", "EngineKind"]
+__all__ = ["CPU", "EmbeddedConfig", "EngineConfig", "EngineKind"]
+
+CPU = "cpu"
+"""In place of a GPU's name: the engine runs on its host's processor."""
 
 _GPU_ID = re.compile(r"(\d{1,4}|GPU-[0-9A-Za-z-]{1,64})(/\d{1,2})?", re.ASCII)
 
@@ -60,6 +63,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     is seen of it."""
     gpus: float = 1.0
     """GPUs of this engine, for budgets and costs; a fraction where several engines share one."""
+    gpu: str | None = None
+    """What its GPUs are, for costs: a name of the catalogue (H100-SXM5-80GB, h100), or cpu for an
+    engine without any. None: not known."""
     connections_max: int = 4096
     """Connections to it; with several workers each has an equal share."""
     connect_timeout_s: float = 5.0
@@ -105,6 +111,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         require_positive("engines.gpus", self.gpus, "GPUs")
 
     def _check_gpus(self) -> None:
+        if self.gpu is not None:
+            try:
+                _gpu_name(self.gpu)
+            except ConfigError as error:
+                expected = f"{error.expected}, or {CPU}"
+                raise ConfigError("engines.gpu", self.gpu, expected) from None
         if self.nvml and self.dcgm_url is not None:
             raise ConfigError("engines.nvml", True, "false, or no dcgm_url: one source of the two")
         if self.gpu_ids and not self.nvml and self.dcgm_url is None:
@@ -118,6 +130,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def replica(self) -> str:
         """The replica's name: as configured, else host:port."""
         return self.name or urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def gpu_name(self) -> str:
+        """What its GPUs are, as the catalogue spells it; empty: not known."""
+        return "" if self.gpu is None else _gpu_name(self.gpu)
 
 
 class EmbeddedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,3 +171,12 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require_up_to(
             "embedded.restart_backoff_s", self.restart_backoff_s, self.restart_backoff_max_s
         )
+
+
+def _gpu_name(name: str) -> str:
+    """As the catalogue spells it. ConfigError with the nearest names where it has none."""
+    if name == CPU:
+        return CPU
+    from mileage.costmodel.catalogue import gpu  # here: it takes longer to load than all the rest
+
+    return gpu(name).name

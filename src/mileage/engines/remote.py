@@ -47,6 +47,9 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     dcgm_url: str | None
     nvml: bool
     gpu_ids: tuple[str, ...]
+    gpus: float
+    gpu: str
+    """As the catalogue spells it; empty: not known."""
     health_interval_s: float
     health_timeout_s: float
     scrape_interval_s: float
@@ -113,6 +116,8 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         dcgm_url=dcgm_url,
         nvml=config.nvml,
         gpu_ids=config.gpu_ids,
+        gpus=config.gpus,
+        gpu=config.gpu_name,
         health_interval_s=config.health_interval_s,
         health_timeout_s=config.health_timeout_s,
         scrape_interval_s=config.scrape_interval_s,

@@ -7,21 +7,27 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from mileage.core.errors import EngineError
-from mileage.scrape.model_list import parse_models
+from mileage.scrape.model_list import ModelList, parse_models
 from mileage.scrape.reading import Reading, read
 from mileage.scrape.target import PollTarget
 from mileage.wire.fetch import Fetch, FetchResponse
 from mileage.wire.url import display_url, origin
 
-__all__ = ["Inquiry", "NoMetricsError"]
+__all__ = ["Inquiry", "NoMetricsError", "NotReadyError"]
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 _ABSENT = frozenset({404, 405, 501})
 _FORBIDDEN = frozenset({401, 403})
+_NOT_READY = frozenset({503})
+"""While a model loads: llama.cpp, SGLang, trtllm-serve. (Triton's 400 means other things too.)"""
 
 
 class NoMetricsError(EngineError):
     """The replica answers, but has no metrics page that we can use: ask less often."""
+
+
+class NotReadyError(EngineError):
+    """The replica answers, and says that it cannot serve now."""
 
 
 class Inquiry:
@@ -31,7 +37,7 @@ class Inquiry:
         self._target, self._fetch = target, fetch
         self._health_index = self._metrics_index = 0
 
-    async def models(self, known: tuple[str, ...] | None) -> tuple[tuple[str, ...], str | None]:
+    async def models(self, known: ModelList | None) -> tuple[ModelList, str | None]:
         """The models of a replica that is well, and why its list could not be had.
 
         Where health and list are two pages, a replica that is well and has `known` models keeps
@@ -43,10 +49,11 @@ class Inquiry:
         )
         url = target.health_urls[self._health_index]
         if target.models and response.status in _ABSENT:
-            return target.models, None  # it answers, and what it has no list of is configured
+            # It answers, and what it has no list of is configured.
+            return ModelList(target.models), None
         _require_ok(url, response)
         if target.models:
-            return target.models, None
+            return ModelList(target.models), None
         try:
             if url != target.models_url:
                 url = target.models_url
@@ -128,11 +135,13 @@ def _from(index: int, urls: Sequence[str]) -> list[int]:
 
 
 def _require_ok(url: str, response: FetchResponse) -> None:
-    """Raise EngineError, with the head of the answer, unless it is a success."""
+    """Raise EngineError, NotReadyError for a 503, with the head of the answer, unless it is a
+    success."""
     status = response.status
     if 200 <= status < 300:
         return
     text = response.body[:150].decode("latin-1")
     text = "".join(char if " " <= char <= "~" else " " for char in text).strip()
     hint = " (is its API key right?)" if status in _FORBIDDEN else ""
-    raise EngineError(display_url(url), f"answered {status}{hint}{': ' if text else ''}{text}")
+    error = NotReadyError if status in _NOT_READY else EngineError
+    raise error(display_url(url), f"answered {status}{hint}{': ' if text else ''}{text}")

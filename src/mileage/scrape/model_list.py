@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from mileage.core.errors import EngineError
+from mileage.core.replica import Adapter
 
-__all__ = ["parse_models"]
+__all__ = ["ModelList", "parse_models"]
 
 MODELS_MAX = 10_000
 NAME_CHARS_MAX = 512
@@ -16,8 +17,17 @@ NAME_CHARS_MAX = 512
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 
 
+class ModelList(NamedTuple):
+    """What a replica serves: names as clients use them, and those of them that are adapters."""
+
+    names: tuple[str, ...]
+    adapters: tuple[Adapter, ...] = ()
+
+
 class _Model(msgspec.Struct):
     id: _Name
+    parent: Any = None
+    """vLLM and SGLang: the model that a LoRA adapter is for; null for a model of its own."""
 
 
 _Models = Annotated[list[_Model], msgspec.Meta(max_length=MODELS_MAX)]
@@ -30,8 +40,10 @@ class _List(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_List | _Models)  # some servers answer with the bare list
 
 
-def parse_models(engine: str, body: bytes) -> tuple[str, ...]:
+def parse_models(engine: str, body: bytes) -> ModelList:
     """Model names, in the engine's order, each once; `{"data": null}` is an empty list.
+
+    A model with a `parent` is an adapter; the parent may have a name that no client uses.
 
     Raises EngineError for a body that is no such list, has more than 10,000 models, or a name that
     is empty, longer than 512 characters or has a control character: one bad entry fails the list,
@@ -46,4 +58,16 @@ def parse_models(engine: str, body: bytes) -> tuple[str, ...]:
     for name in names:
         if not name.isprintable():
             raise EngineError(engine, f"no usable model list: unprintable name {name[:50]!r}")
-    return names
+    bases = {model.id: model.parent for model in models or () if _is_base(model)}
+    return ModelList(names, tuple(Adapter(name, name, base) for name, base in bases.items()))
+
+
+def _is_base(model: _Model) -> bool:
+    """Its parent is one; what is no usable name says nothing, and does no harm."""
+    parent = model.parent
+    return (
+        isinstance(parent, str)
+        and parent != model.id
+        and 0 < len(parent) <= NAME_CHARS_MAX
+        and parent.isprintable()
+    )

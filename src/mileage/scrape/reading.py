@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
 
 from mileage.core.replica import ReplicaView
-from mileage.scrape.aliases import ALIASES, NAMES, RATIOS, Figure, KnownKind, Table, detect
-from mileage.scrape.expressions import Expression, finder
-from mileage.scrape.page import Page, Values, possible
-from mileage.scrape.prometheus import Exposition, Sample, parse
+from mileage.measure.engine_aliases import ALIASES, NAMES, RATIOS, Figure, KnownKind, Table, detect
+from mileage.measure.exposition import Exposition, parse
+from mileage.measure.iteration_records import iteration_records, record_samples
+from mileage.measure.metrics_page import Page, Values, possible
+from mileage.measure.page_expressions import Expression, finder
 
 __all__ = ["Reading", "read", "view"]
 
@@ -50,9 +50,9 @@ def read(kind: str, body: bytes, replica: str, now_s: float) -> Reading:
     and models, counts add up; a ratio is the mean, weighted by KV capacity where that is known for
     each. A figure is None where it is missing or any part of it cannot be true. Never raises.
     """
-    records = _json_records(body)
+    records = iteration_records(body)
     if records is not None:
-        exposition = Exposition(samples=_flatten(records), helps={})
+        exposition = Exposition(samples=record_samples(records, NAMES), helps={})
     else:
         exposition = parse(body, NAMES, samples_max=SAMPLES_MAX)
     page = Page(exposition)
@@ -119,35 +119,3 @@ def _mean(values: Values, capacity: Values) -> float | None:
 def _first(expressions: tuple[Expression, ...], page: Page) -> Values:
     """Values per scheduler of the first expression whose series are there."""
     return next((values for e in expressions if (values := e.read(page))), {})
-
-
-def _json_records(body: bytes) -> list[Any] | None:
-    """The records of trtllm-serve's JSON page; None where the body is no JSON."""
-    if body[:100].lstrip()[:1] not in (b"[", b"{"):
-        return None
-    try:
-        decoded = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return decoded if isinstance(decoded, list) else [decoded]
-
-
-def _flatten(records: list[Any]) -> tuple[Sample, ...]:
-    """The numbers of the newest record as samples, named by their path."""
-    newest = records[-1] if records else None
-    if not isinstance(newest, Mapping):
-        return ()
-    samples: list[Sample] = []
-    for key, value in newest.items():
-        inner = value.items() if isinstance(value, Mapping) else ()
-        for name, number in ((key, value), *((f"{key}.{k}", v) for k, v in inner)):
-            if name in NAMES and isinstance(number, int | float) and not isinstance(number, bool):
-                samples.append(Sample(name, {}, _as_float(number)))
-    return tuple(samples)
-
-
-def _as_float(number: float) -> float | None:
-    try:
-        return float(number)
-    except OverflowError:  # an integer of hundreds of digits
-        return None

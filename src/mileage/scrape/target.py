@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mileage.core.replica import ReplicaView
+from mileage.core.replica import Adapter, ReplicaView
 from mileage.scrape.health import FAILURES_MAX, TIMEOUTS_MAX, HealthState
 
 __all__ = ["PollStatus", "PollTarget"]
@@ -49,7 +49,8 @@ class PollStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `checked_s`: when the last check ended, on the poller's clock; `health_error`: why it failed,
     None if it did not; `metrics_kind`: what the metrics look like; `scrape_age_s`: the age of the
-    last view, None if there was none; `busy_error`: why it is not known how busy it is.
+    last view, None if there was none; `busy_error`: why it is not known how busy it is; `loading`:
+    it answers, and has not been ready since it began to.
     """
 
     name: str
@@ -57,6 +58,8 @@ class PollStatus(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     state: HealthState
     models: tuple[str, ...]
+    adapters: tuple[Adapter, ...]
+    loading: bool
     version: str | None
     health_error: str | None
     checked_s: float | None

@@ -14,7 +14,8 @@ from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
 from mileage.core.replica import ReplicaView
 from mileage.scrape.busy import BusySource
 from mileage.scrape.health import Health
-from mileage.scrape.inquiry import Inquiry, NoMetricsError
+from mileage.scrape.inquiry import Inquiry, NoMetricsError, NotReadyError
+from mileage.scrape.model_list import ModelList
 from mileage.scrape.target import PollStatus, PollTarget
 from mileage.wire.fetch import Fetch, FetchError
 from mileage.wire.url import display_url
@@ -26,6 +27,7 @@ BUSY_AGE_MAX_INTERVALS = 3
 """A reading of how busy the compute is joins no view after this many intervals."""
 JITTER = 0.1
 """Every wait is drawn from this share around its length, so that replicas do not march in step."""
+_NOTHING = ModelList(())
 _LOG = logging.getLogger(__name__)
 
 
@@ -46,7 +48,9 @@ class Watch:
         self._emit, self._clock, self._rng, self._busy = emit, clock, rng, busy
         self._inquiry = Inquiry(target, fetch)
         self._health = Health(failures_max=target.failures_max, timeouts_max=target.timeouts_max)
-        self._models: tuple[str, ...] | None = None
+        self._models: ModelList | None = None
+        self._loading = False
+        self._served = False
         self._said: ReplicaUp | ReplicaDown | None = None
         self._check_now, self._scrape_now = asyncio.Event(), asyncio.Event()
         self._busy_now = asyncio.Event()
@@ -100,7 +104,9 @@ class Watch:
             kind=target.kind,
             url=display_url(target.url),
             state=self._health.state,
-            models=self._models or (),
+            models=(self._models or _NOTHING).names,
+            adapters=(self._models or _NOTHING).adapters,
+            loading=self._loading,
             version=self._version,
             health_error=self._health_error,
             checked_s=self._checked_s,
@@ -139,11 +145,13 @@ class Watch:
         except EngineError as error:
             self._checks_failed += 1
             self._health_error = str(error)
+            self._note_loading(error)
             timed_out = isinstance(error, FetchError) and error.kind == "timeout"
             if self._health.failed(timed_out=timed_out):
                 self._models = None  # what it serves after a restart is for it to say
                 self._inquiry.forget()
         else:
+            self._served, self._loading = True, False
             if self._health.succeeded():
                 self._fresh = True
                 self._scrape_now.set()
@@ -151,13 +159,20 @@ class Watch:
         self._announce()
         return self.target.health_interval_s
 
+    def _note_loading(self, error: EngineError) -> None:
+        """One that says 503 is loading, unless it has served since it began to answer."""
+        if isinstance(error, NotReadyError):
+            self._loading = not self._served
+        elif not (isinstance(error, FetchError) and error.kind == "timeout"):
+            self._served = self._loading = False
+
     def _announce(self) -> None:
         """Say what changed; what could not be said (`emit` raised) is said after the next check."""
         said, name, state = self._said, self.target.name, self._health.state
         event: ReplicaUp | ReplicaDown
         if state == "up":
-            event = ReplicaUp(name, self._models or ())
-            if isinstance(said, ReplicaUp) and set(said.models) == set(event.models):
+            event = ReplicaUp(name, *(self._models or _NOTHING))
+            if isinstance(said, ReplicaUp) and _alike(said, event):
                 return
         elif state == "down" and not isinstance(said, ReplicaDown):
             event = ReplicaDown(name, self._health_error or "unknown")
@@ -237,3 +252,8 @@ class Watch:
             self._version = await self._inquiry.version()
         except EngineError:
             self._version = None
+
+
+def _alike(one: ReplicaUp, other: ReplicaUp) -> bool:
+    """They say the same, in whatever order."""
+    return set(one.models) == set(other.models) and set(one.adapters) == set(other.adapters)

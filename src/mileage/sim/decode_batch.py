@@ -72,6 +72,11 @@ class DecodeBatch:
                 self.leave(sequence)
                 yield sequence
 
+    def share_of(self, sequence: Sequence, steps: int) -> tuple[int, int, int]:
+        """Its tokens of context when the latest `steps` steps began, the tokens that each of these
+        computed of it, and those that came out of each."""
+        return sequence.base + self.steps - steps, 1, 1
+
     def steps_left(self) -> int:
         """Steps until the next of them is complete; there must be one."""
         ends = self._ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -16,6 +17,7 @@ from mileage.sim.engine_config import EngineConfig
 from mileage.sim.kv_pool import KvPool
 from mileage.sim.sequence import DECODING, GONE, PREFILLING, WAITING, Sequence
 from mileage.sim.step_clock import StepClock
+from mileage.sim.step_log import OnStretch, StepPart, Stretch
 from mileage.sim.step_math import NEVER, blocks_of, pairs_of
 from mileage.sim.step_timer import StepTimer, gap_figures
 
@@ -64,6 +66,7 @@ class Engine(StepClock):
         """Time with steps in progress, and integrals over time of the requests."""
         self.load_tokens = self.adapter_loads = 0
         """Loaded from other memory instead of computed; and adapters brought to the GPU."""
+        self.on_stretch: OnStretch | None = None
         self._watermark = int(config.watermark_ratio * config.kv_blocks)
         self._prefilling: dict[Sequence, None] = {}
         self._changed_s = 0.0
@@ -143,6 +146,9 @@ class Engine(StepClock):
             self.running_s += took_s * len(self.running)
             self._record(steps)
             self._decoded(steps)
+            if self.on_stretch is not None:
+                times = self.timer.gaps(self.batch.steps - steps, self.batch.steps).copy()
+                self.on_stretch(Stretch(self._begun_s, times, tuple(self._parts(steps))))
             for sequence in self.batch.ended():
                 self._end(sequence, now_s)
             if self._chunks:
@@ -170,6 +176,18 @@ class Engine(StepClock):
         decoded = steps * self.batch.count
         self.output_tokens += decoded
         self.decode_tokens += decoded
+
+    def _parts(self, steps: int) -> Iterator[StepPart]:
+        """Of the first of the steps that are over just now."""
+        for sequence in self.running:
+            if sequence.state == DECODING:
+                context, rows, out = self.batch.share_of(sequence, steps)
+                yield StepPart(sequence.id, 0, rows, context, 0, out)
+        for sequence, chunk in self._chunks:
+            before = sequence.computed
+            again = max(0, min(sequence.lost, before + chunk) - before)
+            out = int(before + chunk == sequence.target and sequence.output_tokens > 0)
+            yield StepPart(sequence.id, chunk, 0, before, again, out)
 
     def _gaps(self, sequence: Sequence) -> NDArray[np.float64]:
         """Between its tokens since it last began to decode."""
@@ -286,6 +304,7 @@ class Engine(StepClock):
             # With a place for the gap that this makes.
             sequence.past_gaps = [*(sequence.past_gaps or ()), np.append(gaps, math.nan)]
         sequence.target = sequence.prompt_tokens + sequence.produced
+        sequence.lost = max(sequence.lost, sequence.computed)
         sequence.computed = 0
         sequence.state = WAITING
         sequence.preemptions += 1

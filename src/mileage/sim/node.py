@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import msgspec
@@ -11,6 +12,7 @@ from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.make_engine import make_engine
 from mileage.sim.shared_gpu import SharedGpu
+from mileage.sim.step_log import Watcher
 from mileage.sim.step_math import busy_of
 
 __all__ = ["Node", "ReplicaSpec", "ReplicaTotals"]
@@ -86,6 +88,13 @@ class Node:
         self._token_s = spec.table.step_s(0, 0, most) / most
         self._seen_s = self._busy_s = 0.0
         self._tokens = 0
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it of all steps from now on."""
+        members = self.engine.members
+        for number, member in enumerate(members):
+            name = self.name if len(members) == 1 else f"{self.name}/{number}"
+            member.on_stretch = partial(watcher.stepped, name)
 
     def busy_s(self, now_s: float) -> float:
         """Seconds with a step in progress so far; of several engines the mean."""

@@ -50,6 +50,7 @@ class Sequence:
         "keys",
         "known",
         "last_token_s",
+        "lost",
         "output_tokens",
         "owned",
         "past_gaps",
@@ -79,6 +80,8 @@ class Sequence:
         self.computed = self.produced = self.preemptions = 0
         self.cached_tokens = -1
         """Prompt tokens found in the cache when it first ran; -1: it never has."""
+        self.lost = 0
+        """The most tokens that were computed of it when it was preempted."""
         self.base = 0
         self.first_at = self.ends_at = -1
         """The engine's counts of steps between which its tokens since the last prefill come."""

@@ -34,6 +34,7 @@ from mileage.sim.series import Series
 from mileage.sim.shared_gpu import share_gpus
 from mileage.sim.sim_config import SimConfig
 from mileage.sim.sim_result import SimResult
+from mileage.sim.step_log import Watcher
 from mileage.sim.treasury_desk import TreasuryDesk
 from mileage.workload.trace_request import TraceRequest
 
@@ -60,7 +61,8 @@ class Simulation:
     tokens, completed answers with their counts and their own gaps, a view of each replica every
     `scrape_interval_s`, and the end of a time that it asked for. The network costs no time.
     Everything depends on the arguments and the seed alone. `scaler` is asked how many replicas are
-    to be there every `scaling.interval_s`, beside what the schedule says.
+    to be there every `scaling.interval_s`, beside what the schedule says. `watcher` is told of all
+    steps.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Simulation:
         control: ControlConfig,
         config: SimConfig | None = None,
         scaler: Scaler | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         names = [spec.name for spec in replicas]
         if not names or len(set(names)) != len(names):
@@ -91,6 +94,10 @@ class Simulation:
             Node(spec, index, split_random(random)) for index, spec in enumerate(replicas)
         ]
         share_gpus(self._specs, self._nodes)
+        self._watcher = watcher
+        if watcher is not None:
+            for node in self._nodes:
+                node.watch(watcher)
         self._by_name = {node.name: node for node in self._nodes}
         self._model = replicas[0].models[0]
         self._queue: EventQueue[_Payload] = EventQueue()
@@ -374,6 +381,8 @@ class Simulation:
         leader.open_calls = len(members)
         for client in members:
             self._calls[client.sequence.id] = leader
+            if self._watcher is not None:
+                self._watcher.dispatched(client.sequence.id, node.name, self._now_s)
             if engine.add(client.sequence, self._now_s):
                 node.ticket = self._queue.push(engine.due_s, _STEP, node)
 

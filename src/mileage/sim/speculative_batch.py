@@ -18,7 +18,7 @@ class SpeculativeBatch(DecodeBatch):
     it keeps those that it did not need.
     """
 
-    __slots__ = ("_context", "_held", "_size", "tokens_max")
+    __slots__ = ("_came", "_context", "_held", "_size", "tokens_max")
 
     def __init__(self, block_tokens: int, tokens_max: int) -> None:
         super().__init__(block_tokens)
@@ -26,6 +26,8 @@ class SpeculativeBatch(DecodeBatch):
         """The most tokens of a request in a step: those that are proposed, and one."""
         self._size = block_tokens
         self._context = 0
+        self._came: dict[Sequence, int] = {}
+        """Tokens of each request that came out of the latest step."""
         self._held: dict[Sequence, int] = {}
         """Blocks of each request, in the order in which they joined."""
 
@@ -54,6 +56,7 @@ class SpeculativeBatch(DecodeBatch):
         """The sequence decodes no longer."""
         self.count -= 1
         self._context -= sequence.computed
+        self._came.pop(sequence, None)
         del self._held[sequence]
 
     def advance(self, sequence: Sequence, tokens: int) -> None:
@@ -61,6 +64,13 @@ class SpeculativeBatch(DecodeBatch):
         sequence.computed += tokens
         sequence.produced += tokens
         self._context += tokens
+        self._came[sequence] = tokens
+
+    def share_of(self, sequence: Sequence, steps: int) -> tuple[int, int, int]:
+        """Its tokens of context when the latest step began, the tokens that this computed of it,
+        and those that came out."""
+        came = self._came[sequence]
+        return sequence.computed - came, self.tokens_max, came
 
     def ended(self) -> Iterator[Sequence]:
         """Those that are complete by now; each has left."""

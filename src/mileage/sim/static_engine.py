@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from random import Random
 
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine import Engine
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.sequence import PREFILLING, WAITING, Sequence
+from mileage.sim.step_log import StepPart
 from mileage.sim.step_math import blocks_of
 
 __all__ = ["StaticEngine"]
@@ -79,6 +81,12 @@ class StaticEngine(Engine):
         self._ready[sequence] = None
         if not self._prefilling:
             self._open(now_s)
+
+    def _parts(self, steps: int) -> Iterator[StepPart]:
+        begun, over = self.batch.steps - steps, {each.id for each in self._over}
+        yield from (part for part in super()._parts(steps) if part.request_id not in over)
+        for sequence, base in self._over.items():
+            yield StepPart(sequence.id, 0, 1, base + begun, 0, 0)
 
     def _open(self, now_s: float) -> None:
         """All prompts of the batch are computed."""

@@ -13,7 +13,8 @@ from mileage.core.errors import LedgerError, TraceError
 from mileage.storage.log_reader import Decoded
 from mileage.storage.record import BriefRow, IntentRow
 from mileage.storage.segment import SegmentName
-from mileage.storage.sqlite import RowBatch, SqliteStore
+from mileage.storage.sqlite import RowBatch
+from mileage.storage.store import LedgerStore
 from mileage.storage.tail import SegmentTail
 
 __all__ = ["LogFollower", "Totals"]
@@ -57,7 +58,7 @@ class LogFollower:
     intents without an end are stored with the outcome `lost`.
     """
 
-    def __init__(self, directory: Path, store: SqliteStore, *, batch_rows: int = 5000) -> None:
+    def __init__(self, directory: Path, store: LedgerStore, *, batch_rows: int = 5000) -> None:
         self.totals = Totals()
         self.damage: str | None = None
         self.lag_bytes = 0
@@ -76,6 +77,12 @@ class LogFollower:
     def tails(self) -> list[SegmentTail]:
         """The segments that are still needed."""
         return [tail for writer in list(self._writers.values()) for tail in list(writer.tails)]
+
+    def oldest_open_utc_ns(self, since_utc_ns: int) -> int | None:
+        """Arrival of the oldest request in flight, of those that arrived since; None: there is
+        none."""
+        arrivals = (intent[5] for tail in self.tails for intent in tail.open.values())
+        return min((at for at in arrivals if at >= since_utc_ns), default=None)
 
     def step(self) -> bool:
         """One pass over the log. True if another one has something to do at once.
@@ -158,13 +165,14 @@ class LogFollower:
         intents, pop = tail.open, tail.open.pop
         for intent in decoded.intents:
             intents[intent[0]] = intent
-        for rows in (decoded.brief, decoded.charged, decoded.detailed):
+        for rows in (decoded.brief, decoded.charged, decoded.named, decoded.detailed):
             for row in rows:
                 pop(row[0], None)
                 for others in older:
                     others.pop(row[0], None)
         self._batch.brief += decoded.brief
         self._batch.charged += decoded.charged
+        self._batch.named += decoded.named
         self._batch.detailed += decoded.detailed
         for reason, ids in decoded.dropped:
             self.totals.unwritten += len(ids)

@@ -20,6 +20,7 @@ from mileage.storage.record import (
     DETAILED,
     FINISH,
     HEADER,
+    NAMED,
     RecordEncoder,
 )
 from mileage.storage.segment import (
@@ -39,7 +40,7 @@ RETRY_MAX_S: Final = 1.0
 DROPPED_IDS_MAX: Final = 16_384
 """Requests whose unwritten end is remembered, to be told when writing works again."""
 
-_ENDS: Final = (FINISH, DETAILED, CHARGED)
+_ENDS: Final = (FINISH, DETAILED, CHARGED, NAMED)
 _PASSING: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EMFILE, errno.ENFILE}
 """Errors that may go away: the writer starts without a segment and tries again."""
 

@@ -16,17 +16,20 @@ from mileage.storage.record import (
     FOOTER,
     HEADER,
     INTENT,
+    NAMED,
     RECORD_BYTES_MAX,
     BriefRow,
     ChargedRow,
     DetailedRow,
     IntentRow,
+    NamedRow,
     decode_brief,
     decode_charged,
     decode_detailed,
     decode_dropped,
     decode_footer,
     decode_intent,
+    decode_named,
 )
 
 __all__ = ["DAMAGES_MAX", "Decoded", "LogDecoder"]
@@ -44,6 +47,7 @@ class Decoded(msgspec.Struct):
     intents: list[IntentRow]
     brief: list[BriefRow]
     charged: list[ChargedRow]
+    named: list[NamedRow]
     detailed: list[DetailedRow]
     dropped: list[tuple[str, list[int]]]
     damages: list[TraceError]
@@ -78,9 +82,9 @@ class LogDecoder:
         `final`: nothing will follow, so what is incomplete is torn. `skip` False: stop at a bad
         record (`waiting`) instead of skipping it, because its writer may be about to cut it off.
         """
-        out = Decoded(intents=[], brief=[], charged=[], detailed=[], dropped=[], damages=[])
-        intents, brief = out.intents.append, out.brief.append
-        charged, detailed = out.charged.append, out.detailed.append
+        out = Decoded([], [], [], [], [], [], [])
+        intents, brief, detailed = out.intents.append, out.brief.append, out.detailed.append
+        charged, named = out.charged.append, out.named.append
         marker, size, at = self._marker, len(data), 0
         torn_at = -1
         self.waiting = False
@@ -102,6 +106,8 @@ class LogDecoder:
                             intents(decode_intent(payload))
                         elif kind == FINISH:
                             brief(decode_brief(payload))
+                        elif kind == NAMED:
+                            named(decode_named(payload))
                         elif kind == CHARGED:
                             charged(decode_charged(payload))
                         elif kind == DETAILED:

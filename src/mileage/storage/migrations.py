@@ -8,8 +8,11 @@ from typing import Final
 import msgspec
 
 from mileage.core.errors import LedgerError
+from mileage.storage.usage_schema import USAGE_SCHEMA
 
-__all__ = ["MIGRATIONS", "Migration", "migrate", "schema_version"]
+__all__ = ["MIGRATIONS", "NO_LEDGER", "Migration", "is_foreign", "migrate", "schema_version"]
+
+NO_LEDGER: Final = "is an SQLite database, but not a Mileage ledger"
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -70,6 +73,7 @@ MIGRATIONS: Final = (
             "ALTER TABLE requests ADD COLUMN cost_nano_usd INTEGER",
         ),
     ),
+    Migration(4, USAGE_SCHEMA),
 )
 
 
@@ -81,6 +85,14 @@ def schema_version(connection: sqlite3.Connection) -> int:
     if not found:
         return 0
     return int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0] or 0)
+
+
+def is_foreign(connection: sqlite3.Connection) -> bool:
+    """Whether there is something in the database, and nothing that tells a version of ours."""
+    found, ours = connection.execute(
+        "SELECT count(*), total(name = 'schema_version') FROM sqlite_master"
+    ).fetchone()
+    return bool(found) and not ours
 
 
 def migrate(
@@ -105,7 +117,7 @@ def migrate(
                 "it was written by a newer Mileage",
             )
         if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise LedgerError(path, "is an SQLite database, but not a Mileage ledger")
+            raise LedgerError(path, NO_LEDGER)
         connection.execute(
             "CREATE TABLE IF NOT EXISTS schema_version "
             "(version INTEGER PRIMARY KEY, applied_at_utc TEXT NOT NULL)"

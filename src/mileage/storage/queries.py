@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, get_args
-from urllib.parse import quote
 
 import msgspec
 
-from mileage.core.errors import LedgerError
 from mileage.core.timeline import Outcome, RequestTimeline
-from mileage.storage.migrations import MIGRATIONS, schema_version
+from mileage.storage.open_ledger import is_address, open_ledger
 from mileage.storage.record import FINISH_FIELDS
-from mileage.storage.sqlite import DATABASE_NAME, ledger_errors
+from mileage.storage.request_rows import SHARE_FIELDS, timeline_of
+from mileage.storage.sqlite import GATEWAY_SHIFT, ledger_errors
 
 __all__ = ["LedgerReader", "OutcomeCount", "RequestFilter", "Spent"]
 
 _FIELDS: Final = ", ".join(FINISH_FIELDS)
-_TOKEN_TIMES: Final = FINISH_FIELDS.index("token_times")
-_STREAM: Final = FINISH_FIELDS.index("stream")
 _OFFSETS: Final = ("dispatched_s", "first_token_s", "last_token_s", "finished_s")
 _NUMBERS: Final = (
     *_OFFSETS,
@@ -37,13 +33,13 @@ _NUMBERS: Final = (
     "itl_max_s",
     "gpu_ns",
     "cost_nano_usd",
+    *SHARE_FIELDS,
 )
+_ARRIVED: Final = FINISH_FIELDS.index("arrived_at_utc_ns")
 _PROBLEMS_MAX: Final = 20
 _FETCH_ROWS: Final = 1000
 _WORKER_MASK: Final = 63
 """Bits of a request's id that are the number of its worker."""
-
-_decode_times: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 
 
 class RequestFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,25 +87,11 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 class LedgerReader:
     """Reads a ledger that a gateway may be writing to. Every method raises LedgerError."""
 
-    def __init__(self, directory: str | Path) -> None:
-        """Open the database in the ledger directory; LedgerError where there is none."""
-        path = Path(directory) / DATABASE_NAME
-        self.path = str(path)
-        if not path.exists():
-            raise LedgerError(self.path, "no ledger here: no such file")
-        with ledger_errors(self.path):
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?mode=ro",
-                uri=True,
-                timeout=5.0,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            try:
-                self._check_schema()
-            except BaseException:
-                self._connection.close()
-                raise
+    def __init__(self, ledger: str | Path) -> None:
+        """Open the database in the ledger directory, or at the address; LedgerError where there is
+        none."""
+        self._in_file = not is_address(ledger)
+        self.path, self._connection = open_ledger(ledger)
 
     def close(self) -> None:
         """Close the connection; twice is fine."""
@@ -125,21 +107,27 @@ class LedgerReader:
         )
         with ledger_errors(self.path):
             rows = self._connection.execute(sql, [*parameters, count]).fetchall()
-        return [self._timeline(row) for row in rows]
+        return [timeline_of(row, self.path) for row in rows]
 
     def by_arrival(self, where: RequestFilter | None = None) -> Iterator[RequestTimeline]:
         """The requests in the order of arrival, read piece by piece."""
         clause, parameters = (where or RequestFilter()).sql()
-        sql = f"SELECT {_FIELDS} FROM requests{clause} ORDER BY arrived_at_utc_ns, id"  # noqa: S608
-        with ledger_errors(self.path):
-            cursor = self._connection.execute(sql, parameters)
+        after: tuple[int, int] | None = None
         while True:
+            # From where the last piece ended: neither a cursor that stays open nor all at once.
+            begins = "" if after is None else "(arrived_at_utc_ns, id) > (?, ?)"
+            joined = " AND " if clause else " WHERE "
+            sql = (
+                f"SELECT {_FIELDS} FROM requests{clause}{joined + begins if begins else ''} "  # noqa: S608
+                f"ORDER BY arrived_at_utc_ns, id LIMIT {_FETCH_ROWS}"
+            )
             with ledger_errors(self.path):
-                rows = cursor.fetchmany(_FETCH_ROWS)
-            if not rows:
-                return
+                rows = self._connection.execute(sql, [*parameters, *(after or ())]).fetchall()
             for row in rows:
-                yield self._timeline(row)
+                yield timeline_of(row, self.path)
+            if len(rows) < _FETCH_ROWS:
+                return
+            after = rows[-1][_ARRIVED], rows[-1][0]
 
     def counts(self, where: RequestFilter | None = None) -> list[OutcomeCount]:
         """Requests and tokens by tenant and outcome, ordered by both."""
@@ -169,8 +157,10 @@ class LedgerReader:
         since_utc_ns: int,
         before_utc_ns: int | None = None,
         worker: int | None = None,
+        gateway: int | None = None,
     ) -> Spent:
-        """What the tenant's requests cost that arrived in this time, or those of one worker."""
+        """What the tenant's requests cost that arrived in this time; those of one worker, and of
+        one gateway by its number in the database, where these are given."""
         output = "coalesce(output_tokens, output_tokens_counted, 0)"
         tokens = f"CASE WHEN merged_into IS NULL THEN coalesce(prompt_tokens, 0) + {output} END"
         conditions = {
@@ -178,6 +168,7 @@ class LedgerReader:
             "arrived_at_utc_ns >= ?": since_utc_ns,
             "arrived_at_utc_ns < ?": before_utc_ns,
             f"id & {_WORKER_MASK} = ?": worker,
+            f"id >> {GATEWAY_SHIFT} = ?": gateway,
         }
         given = {sql: value for sql, value in conditions.items() if value is not None}
         sql = (
@@ -189,10 +180,18 @@ class LedgerReader:
         tokens_sum, gpu_ns, cost_nano_usd = (int(value or 0) for value in sums)
         return Spent(tokens=tokens_sum, gpu_ns=gpu_ns, cost_nano_usd=cost_nano_usd)
 
+    def gateway(self, identity: str) -> tuple[int, int] | None:
+        """The number of a gateway of a shared database, and since when it has that, nanoseconds
+        since 1970; None: it has none yet."""
+        sql = "SELECT number, since_utc_ns FROM gateways WHERE identity = ?"
+        with ledger_errors(self.path):
+            row = self._connection.execute(sql, (identity,)).fetchone()
+        return None if row is None else (int(row[0]), int(row[1]))
+
     def verify(self) -> list[str]:
         """What is wrong with the database, as sentences for people; empty if nothing is.
 
-        Checks the file's structure and each row: known outcome, no negative figure, and times in
+        Checks the structure of a file and each row: known outcome, no negative figure, and times in
         their order (dispatched, first token, last token, finished). Reads the whole database.
         """
         negative = " OR ".join(f"{field} < 0" for field in _NUMBERS)
@@ -207,9 +206,11 @@ class LedgerReader:
             "times out of order": disordered,
             "an unknown outcome": f"outcome NOT IN ({outcomes})",
         }
+        problems: list[str] = []
         with ledger_errors(self.path):
-            rows = self._connection.execute(f"PRAGMA quick_check({_PROBLEMS_MAX})").fetchall()
-            problems = [str(row[0]) for row in rows if row[0] != "ok"]
+            if self._in_file:
+                rows = self._connection.execute(f"PRAGMA quick_check({_PROBLEMS_MAX})").fetchall()
+                problems = [str(row[0]) for row in rows if row[0] != "ok"]
             for name, condition in checks.items():
                 found = self._connection.execute(
                     f"SELECT count(*), min(id) FROM requests WHERE {condition}"  # noqa: S608
@@ -217,21 +218,3 @@ class LedgerReader:
                 if found[0]:
                     problems.append(f"{found[0]} requests have {name}, the first has id {found[1]}")
         return problems
-
-    def _check_schema(self) -> None:
-        version, newest = schema_version(self._connection), MIGRATIONS[-1].version
-        if version != newest:
-            raise LedgerError(
-                self.path,
-                f"its schema has version {version}, this program reads {newest}: "
-                + ("use a newer Mileage" if version > newest else "run mileage serve on it once"),
-            )
-
-    def _timeline(self, row: tuple[Any, ...]) -> RequestTimeline:
-        values = list(row)
-        values[_STREAM] = bool(values[_STREAM])
-        try:
-            values[_TOKEN_TIMES] = _decode_times(row[_TOKEN_TIMES]) if row[_TOKEN_TIMES] else ()
-        except msgspec.DecodeError as error:
-            raise LedgerError(self.path, f"request {row[0]}: token_times: {error}") from error
-        return RequestTimeline(**dict(zip(FINISH_FIELDS, values, strict=True)))

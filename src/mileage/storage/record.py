@@ -29,11 +29,14 @@ __all__ = [
     "FOOTER",
     "HEADER",
     "INTENT",
+    "NAMED",
+    "NAMED_FIELDS",
     "RECORD_BYTES_MAX",
     "BriefRow",
     "ChargedRow",
     "DetailedRow",
     "IntentRow",
+    "NamedRow",
     "RecordEncoder",
     "decode_brief",
     "decode_charged",
@@ -41,6 +44,7 @@ __all__ = [
     "decode_dropped",
     "decode_footer",
     "decode_intent",
+    "decode_named",
     "encode_token_times",
 ]
 
@@ -62,8 +66,9 @@ DROPPED: Final = 4
 FOOTER: Final = 5
 """The writer has closed the segment."""
 CHARGED: Final = 6
-"""The end of a request without a stream's details: the first BRIEF_FIELDS fields, then those from
-`gpu_ns` on."""
+"""As FINISH, and what the request was charged: CHARGED_FIELDS."""
+NAMED: Final = 7
+"""As CHARGED, and who it was for: NAMED_FIELDS."""
 
 FINISH_FIELDS: Final = (
     "id",
@@ -95,12 +100,17 @@ FINISH_FIELDS: Final = (
     "merged_members",
     "gpu_ns",
     "cost_nano_usd",
+    "key",
+    "adapter",
+    "labels",
 )
 """The fields of RequestTimeline in their order there. The format: it changes with its version."""
 BRIEF_FIELDS: Final = FINISH_FIELDS.index("reasoning_tokens")
 _TOKEN_TIMES: Final = FINISH_FIELDS.index("token_times")
 _CHARGE: Final = FINISH_FIELDS.index("gpu_ns")
-CHARGED_FIELDS: Final = FINISH_FIELDS[:BRIEF_FIELDS] + FINISH_FIELDS[_CHARGE:]
+_NAMES: Final = FINISH_FIELDS.index("key")
+CHARGED_FIELDS: Final = FINISH_FIELDS[:BRIEF_FIELDS] + FINISH_FIELDS[_CHARGE:_NAMES]
+NAMED_FIELDS: Final = FINISH_FIELDS[:BRIEF_FIELDS] + FINISH_FIELDS[_CHARGE:]
 
 IntentRow: TypeAlias = tuple[int, str, str, Endpoint, bool, int]
 """id, tenant, model, endpoint, stream, arrived_at_utc_ns."""
@@ -147,6 +157,32 @@ ChargedRow: TypeAlias = tuple[
     int | None,
 ]
 """CHARGED_FIELDS."""
+NamedRow: TypeAlias = tuple[
+    int,
+    str,
+    str,
+    Endpoint,
+    bool,
+    int,
+    Outcome,
+    int | None,
+    str | None,
+    int,
+    str | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
+    int | None,
+    str | None,
+    str | None,
+    str | None,
+]
+"""NAMED_FIELDS."""
 DetailedRow: TypeAlias = tuple[
     int,
     str,
@@ -177,12 +213,16 @@ DetailedRow: TypeAlias = tuple[
     int | None,
     int | None,
     int | None,
+    str | None,
+    str | None,
+    str | None,
 ]
 """As BriefRow, and the rest of FINISH_FIELDS; token_times is a msgpack array, None where empty."""
 
 _NO_DETAIL: Final = (None, None, None, None, None, (), None, None, None)
 _NO_CHARGE: Final = (None,) * (len(FINISH_FIELDS) - _CHARGE)
-_OLDER_LENGTHS: Final = (FINISH_FIELDS.index("gpu_ns"), FINISH_FIELDS.index("merged_into"))
+_NO_NAMES: Final = (None,) * (len(FINISH_FIELDS) - _NAMES)
+_OLDER_LENGTHS: Final = (_NAMES, _CHARGE, FINISH_FIELDS.index("merged_into"))
 """Fields that detailed records had before they had all that they have now."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 _pack: Final = HEADER.pack
@@ -192,6 +232,7 @@ decode_intent: Final = msgspec.msgpack.Decoder(IntentRow).decode
 decode_brief: Final = msgspec.msgpack.Decoder(BriefRow).decode
 _decode_detailed: Final = msgspec.msgpack.Decoder(DetailedRow).decode
 decode_charged: Final = msgspec.msgpack.Decoder(ChargedRow).decode
+decode_named: Final = msgspec.msgpack.Decoder(NamedRow).decode
 _decode_older: Final = [
     msgspec.msgpack.Decoder(tuple[get_args(DetailedRow)[:length]]).decode  # type: ignore[misc]
     for length in _OLDER_LENGTHS
@@ -220,6 +261,7 @@ _INTENT_WORD: Final = INTENT << 24
 _FINISH_WORD: Final = FINISH << 24
 _DETAILED_WORD: Final = DETAILED << 24
 _CHARGED_WORD: Final = CHARGED << 24
+_NAMED_WORD: Final = NAMED << 24
 _UNENCODABLE: Final = (OverflowError, UnicodeEncodeError)
 
 
@@ -261,11 +303,12 @@ class RecordEncoder:
         row: tuple[Any, ...] = astuple(timeline)
         try:
             if row[BRIEF_FIELDS:_CHARGE] == _NO_DETAIL:
-                charge = row[_CHARGE:]
-                if charge == _NO_CHARGE:
-                    word, row = _FINISH_WORD, row[:BRIEF_FIELDS]
+                if row[_NAMES:] != _NO_NAMES:
+                    word, row = _NAMED_WORD, row[:BRIEF_FIELDS] + row[_CHARGE:]
+                elif row[_CHARGE:] != _NO_CHARGE:
+                    word, row = _CHARGED_WORD, row[:BRIEF_FIELDS] + row[_CHARGE:_NAMES]
                 else:
-                    word, row = _CHARGED_WORD, row[:BRIEF_FIELDS] + charge
+                    word, row = _FINISH_WORD, row[:BRIEF_FIELDS]
             else:
                 word, row = _DETAILED_WORD, self._detailed(row)
             payload = _encode(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -18,15 +18,31 @@ from mileage.storage.record import (
     BRIEF_FIELDS,
     CHARGED_FIELDS,
     FINISH_FIELDS,
+    NAMED_FIELDS,
     BriefRow,
     ChargedRow,
     DetailedRow,
+    NamedRow,
 )
 
-__all__ = ["DATABASE_NAME", "InsertCounts", "RowBatch", "SqliteStore", "ledger_errors", "may_pass"]
+__all__ = [
+    "DATABASE_NAME",
+    "GATEWAY_SHIFT",
+    "InsertCounts",
+    "RowBatch",
+    "SqliteStore",
+    "full_rows",
+    "ledger_errors",
+    "may_pass",
+    "storable_rows",
+]
 
 DATABASE_NAME: Final = "ledger.sqlite"
 """File name of the database in the ledger directory."""
+
+GATEWAY_SHIFT: Final = 57
+"""Ids that gateways make are below 2^57 until the year 2041. In a database of several gateways the
+number of the one that made it stands above."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -36,6 +52,7 @@ _REQUIRED: Final = (
 )
 _PASSING_CODES: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY}
 _PASSING_ERRNOS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE}
+_NO_DETAIL: Final = (None,) * (len(FINISH_FIELDS) - len(NAMED_FIELDS))
 _LOOKUP_ROWS: Final = 500
 _ROWS_AT_ONCE: Final = 50
 """Between so many rows (0.3 ms) another process may have the core: where it is the data plane's
@@ -50,11 +67,9 @@ def _insert(fields: Sequence[str]) -> str:
 _INSERT_BRIEF: Final = _insert(FINISH_FIELDS[:BRIEF_FIELDS])
 # Fewer values to bind than all of them: this is what most requests without a stream are.
 _INSERT_CHARGED: Final = _insert(CHARGED_FIELDS)
+_INSERT_NAMED: Final = _insert(NAMED_FIELDS)
 _INSERT_DETAILED: Final = _insert(FINISH_FIELDS)
-_DELETE: Final = (
-    "DELETE FROM requests WHERE id IN "
-    "(SELECT id FROM requests WHERE arrived_at_utc_ns < ? ORDER BY arrived_at_utc_ns LIMIT ?)"
-)
+_INSERTS: Final = (_INSERT_BRIEF, _INSERT_CHARGED, _INSERT_NAMED, _INSERT_DETAILED)
 
 
 class RowBatch(msgspec.Struct):
@@ -64,9 +79,14 @@ class RowBatch(msgspec.Struct):
     detailed: list[DetailedRow] = []
     lost: list[BriefRow] = []
     charged: list[ChargedRow] = []
+    named: list[NamedRow] = []
 
     def __len__(self) -> int:
-        return len(self.brief) + len(self.charged) + len(self.detailed) + len(self.lost)
+        return len(self.lost) + sum(map(len, self.ends()))
+
+    def ends(self) -> tuple[Sequence[Row], ...]:
+        """The rows of each kind that are ends of requests, as they were told."""
+        return (self.brief, self.charged, self.named, self.detailed)
 
 
 class InsertCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +132,9 @@ class SqliteStore:
     failed batch leaves nothing behind and can be tried again.
     """
 
+    shared: Final = None
+    """One gateway has the file for itself."""
+
     def __init__(self, path: str | Path) -> None:
         """Open the database, make it (0600) where missing, and bring its schema up to date."""
         self.path = str(path)
@@ -146,7 +169,7 @@ class SqliteStore:
         try:
             return self._insert(batch, 0)
         except OverflowError:
-            storable, refused = _storable(batch)
+            storable, refused = storable_rows(batch, _storable_value)
             return self._insert(storable, refused)
 
     def sync(self) -> None:
@@ -163,26 +186,16 @@ class SqliteStore:
         except OSError as error:
             raise LedgerError(wal, f"cannot sync: {error.strerror}") from error
 
-    def delete_before(self, arrived_before_utc_ns: int, rows_max: int) -> int:
-        """Delete the oldest requests that arrived before the time, at most `rows_max`."""
-        with ledger_errors(self.path):
-            return self._connection.execute(_DELETE, (arrived_before_utc_ns, rows_max)).rowcount
-
     def _insert(self, batch: RowBatch, refused: int) -> InsertCounts:
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             inserted = lost = conflicting = 0
-            if batch.brief:
-                inserted += _store(connection, _INSERT_BRIEF, batch.brief)
-            if batch.charged:
-                inserted += _store(connection, _INSERT_CHARGED, batch.charged)
-            if batch.detailed:
-                inserted += _store(connection, _INSERT_DETAILED, batch.detailed)
+            for statement, rows in zip(_INSERTS, batch.ends(), strict=True):
+                inserted += _store(connection, statement, rows)
             if batch.lost:
                 lost = _store(connection, _INSERT_BRIEF, batch.lost)
             repeated = len(batch) - len(batch.lost) - inserted
             if repeated:
-                charged = map(_full_of_charged, batch.charged)
-                conflicting = self._conflicting([*batch.brief, *charged, *batch.detailed])
+                conflicting = self._conflicting(full_rows(batch))
         return InsertCounts(
             inserted=inserted,
             lost=lost,
@@ -192,7 +205,8 @@ class SqliteStore:
         )
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction for more than inserting: committed at the end, or all of it undone."""
         with ledger_errors(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -215,7 +229,7 @@ class SqliteStore:
                 [row[0] for row in some],
             )
             stored = {row[0]: row for row in cursor}
-            conflicting += sum(stored.get(row[0]) != _full(row) for row in some)
+            conflicting += sum(stored.get(row[0]) != row for row in some)
         return conflicting
 
 
@@ -232,17 +246,24 @@ def _full(row: Row) -> Row:
     return row + (None,) * (len(FINISH_FIELDS) - len(row))
 
 
-def _full_of_charged(row: ChargedRow) -> Row:
-    unknown = (None,) * (len(FINISH_FIELDS) - len(row))
-    return row[:BRIEF_FIELDS] + unknown + row[BRIEF_FIELDS:]
+def _full_of_short(row: Row) -> Row:
+    """All fields of a row of CHARGED_FIELDS or NAMED_FIELDS."""
+    return _full(row[:BRIEF_FIELDS] + _NO_DETAIL + row[BRIEF_FIELDS:])
 
 
-def _storable(batch: RowBatch) -> tuple[RowBatch, int]:
-    """The batch without numbers that SQLite cannot hold, and how many rows that left out."""
+def full_rows(batch: RowBatch) -> list[Row]:
+    """The ends of the batch with all of FINISH_FIELDS."""
+    short = map(_full_of_short, [*batch.charged, *batch.named])
+    return [*map(_full, batch.brief), *short, *batch.detailed]
+
+
+def storable_rows(batch: RowBatch, storable: Callable[[Any], Any]) -> tuple[RowBatch, int]:
+    """The batch with values that the database can hold, as `storable` makes them (None: it cannot
+    hold it), and how many rows that left out."""
     refused = 0
     kept: list[list[Any]] = []
-    for rows in (batch.brief, batch.detailed, batch.lost, batch.charged):
-        clean = [tuple(_storable_value(value) for value in row) for row in rows]
+    for rows in (batch.brief, batch.detailed, batch.lost, batch.charged, batch.named):
+        clean = [tuple(map(storable, row)) for row in rows]
         kept.append([row for row in clean if not any(row[i] is None for i in _REQUIRED)])
         refused += len(clean) - len(kept[-1])
     return RowBatch(*kept), refused

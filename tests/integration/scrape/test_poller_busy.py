@@ -61,7 +61,7 @@ def test_views_have_the_share_of_the_replicas_gpus() -> None:
     ("answer", "reason"),
     [
         pytest.param(http(503, b"x"), "/dcgm: answered 503", id="an error"),
-        pytest.param(http(200, b"up 1\n"), "has no DCGM_FI_PROF_SM_ACTIVE", id="no such series"),
+        pytest.param(http(200, b"up 1\n"), "a DCGM exporter?", id="no such series"),
         pytest.param(dcgm_page("0", "100"), "profiling has stopped", id="the silent failure"),
         pytest.param(Hang(), "no answer within", id="no answer"),
     ],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from mileage.core.events import Observed, ReplicaDown, ReplicaUp
+from mileage.core.replica import Adapter
 from tests.support.fake_engine import FakeEngine, Watched, model_list, watched
 from tests.support.loopback_server import Answer, Hang, Reset, http
 
@@ -134,6 +136,45 @@ def test_a_change_of_models_is_said_and_a_change_of_their_order_is_not() -> None
         assert len(w.heard.of(ReplicaUp, ReplicaDown)) == 3
 
     watched(story)
+
+
+def test_adapters_are_said_with_the_models() -> None:
+    base = {"id": "m", "parent": None}
+    adapter = {"id": "sql", "parent": "m"}
+
+    async def story(w: Watched) -> None:
+        await w.heard.until_heard(ReplicaUp)
+        w.engine.paths["/v1/models"] = http(200, msgspec.json.encode({"data": [base, adapter]}))
+        up = await w.heard.until_heard(ReplicaUp, 2)
+        assert up == ReplicaUp("r", ("m", "sql"), (Adapter("sql", "sql", "m"),))
+        assert w.status().adapters == up.adapters
+        w.engine.paths["/v1/models"] = model_list("m", "sql")
+        assert await w.heard.until_heard(ReplicaUp, 3) == ReplicaUp("r", ("m", "sql"))
+
+    watched(story)
+
+
+def test_an_engine_loads_from_its_first_503_until_it_is_up() -> None:
+    def prepare(engine: FakeEngine) -> dict[str, Any]:
+        engine.paths["/health"] = http(503, b'{"error": {"message": "Loading model"}}')
+        return {}
+
+    async def answered(w: Watched, answer: Answer) -> bool:
+        w.engine.paths["/health"] = answer
+        await w.engine.until_asked("/health", 3)
+        return w.status().loading
+
+    async def story(w: Watched) -> None:
+        await w.heard.until_heard(ReplicaDown)
+        assert w.status().loading
+        assert await answered(w, Hang())  # busy, perhaps, with just that
+        assert not await answered(w, http(200))
+        assert not await answered(w, http(503))  # it has served: it is ill
+        assert not await answered(w, Reset())
+        assert await answered(w, http(503))  # it was started again
+        assert not await answered(w, http(500))
+
+    watched(story, prepare)
 
 
 @pytest.mark.parametrize(

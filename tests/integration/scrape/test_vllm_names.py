@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mileage.scrape.aliases import ALIASES
-from mileage.scrape.expressions import Binary, Label
+from mileage.measure.engine_aliases import ALIASES
+from mileage.measure.page_expressions import Binary, Label
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from mileage.core.replica import ReplicaView
-from mileage.scrape.aliases import ALIASES, Figure, KnownKind
-from mileage.scrape.expressions import Series
+from mileage.measure.engine_aliases import ALIASES, Figure, KnownKind
+from mileage.measure.page_expressions import Series
 
 HEAD = "| Figure | Computed from: the first that gives a possible value |"
 

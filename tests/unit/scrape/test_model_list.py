@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mileage.core.errors import EngineError
-from mileage.scrape.model_list import MODELS_MAX, NAME_CHARS_MAX, parse_models
+from mileage.core.replica import Adapter
+from mileage.scrape.model_list import MODELS_MAX, NAME_CHARS_MAX, ModelList, parse_models
 
 
 def listing(*names: object) -> bytes:
@@ -36,7 +37,31 @@ def listing(*names: object) -> bytes:
     ],
 )
 def test_a_model_list(body: bytes, models: tuple[str, ...]) -> None:
-    assert parse_models("e", body) == models
+    assert parse_models("e", body) == ModelList(models)
+
+
+@pytest.mark.parametrize(
+    ("data", "adapters"),
+    [
+        pytest.param(
+            [{"id": "b", "parent": None}, {"id": "sql", "root": "/x", "parent": "b"}],
+            (Adapter("sql", "sql", "b"),),
+            id="an adapter has its base for a parent",
+        ),
+        pytest.param(
+            [{"id": "b"}, {"id": "sql", "parent": "org/B"}],
+            (Adapter("sql", "sql", "org/B"),),
+            id="a base by a name that is not served",
+        ),
+        pytest.param([{"id": "b", "parent": "b"}], (), id="its own parent is none"),
+        pytest.param([{"id": "b", "parent": ""}], (), id="an empty name is none"),
+        pytest.param([{"id": "b", "parent": {"x": 1}}], (), id="what is no text is none"),
+        pytest.param([{"id": "b", "parent": "a\n"}], (), id="what cannot be shown is none"),
+    ],
+)
+def test_adapters_are_told_apart(data: list[object], adapters: tuple[Adapter, ...]) -> None:
+    body = msgspec.json.encode({"object": "list", "data": data})
+    assert parse_models("e", body).adapters == adapters
 
 
 @pytest.mark.parametrize(
@@ -67,13 +92,13 @@ def test_no_model_list(body: bytes) -> None:
 
 
 def test_as_many_models_as_are_allowed() -> None:
-    assert len(parse_models("e", listing(*map(str, range(MODELS_MAX))))) == MODELS_MAX
+    assert len(parse_models("e", listing(*map(str, range(MODELS_MAX)))).names) == MODELS_MAX
 
 
 @given(st.one_of(st.binary(max_size=50), st.text(max_size=20).map(lambda t: listing(t))))
 def test_whatever_comes_is_a_list_or_an_engine_error(body: bytes) -> None:
     try:
-        models = parse_models("e", body)
+        models = parse_models("e", body).names
     except EngineError:
         return
     assert all(name.isprintable() for name in models)

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from mileage.core.errors import LedgerError
-from mileage.storage.feeder import DAY_NS, RETENTION_ROWS, Feeder
+from mileage.storage.feeder import DAY_NS, Feeder
 from mileage.storage.log import LogWriter
+from mileage.storage.retention import RETENTION_ROWS
 from mileage.storage.segment import SegmentName
 from mileage.storage.sqlite import DATABASE_NAME, InsertCounts, RowBatch, SqliteStore
 from tests.support.ledger_directory import drain, kill, segments, stored

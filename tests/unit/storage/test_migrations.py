@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from mileage.core.errors import LedgerError
+from mileage.ledger.usage_row import CapacityRow, UsageRow
 from mileage.storage.migrations import MIGRATIONS, Migration, migrate, schema_version
 from mileage.storage.record import FINISH_FIELDS
 
@@ -70,4 +71,30 @@ def test_versions_count_up_from_one() -> None:
 def test_the_table_has_every_field_of_a_timeline(connection: sqlite3.Connection) -> None:
     migrate(connection, "db")
     columns = [row[1] for row in connection.execute("PRAGMA table_info(requests)")]
-    assert columns == list(FINISH_FIELDS)
+    assert columns[: len(FINISH_FIELDS)] == list(FINISH_FIELDS)
+
+
+def test_an_old_ledger_keeps_its_requests_which_nobody_has_booked(
+    connection: sqlite3.Connection,
+) -> None:
+    migrate(connection, "db", MIGRATIONS[:3])
+    connection.execute(
+        "INSERT INTO requests (id, tenant, model, endpoint, stream, arrived_at_utc_ns, outcome, "
+        "attempts, gpu_ns) VALUES (1, 'a', 'm', 'chat', 0, 5, 'ok', 1, 7)"
+    )
+    assert migrate(connection, "db") == len(MIGRATIONS) - 3
+    found = connection.execute(
+        "SELECT tenant, gpu_ns, key, adapter, labels, attributed_ns, booked FROM requests"
+    ).fetchall()
+    assert found == [("a", 7, None, None, None, None, 0)]
+
+
+def test_the_roll_ups_have_the_fields_of_the_rows_they_become(
+    connection: sqlite3.Connection,
+) -> None:
+    migrate(connection, "db")
+    for table, row in (("usage_hours", UsageRow), ("capacity_hours", CapacityRow)):
+        columns = {column[1] for column in connection.execute(f"PRAGMA table_info({table})")}
+        assert set(row.__struct_fields__) <= columns
+        minutes = connection.execute(f"PRAGMA table_info({table.replace('hour', 'minute')})")
+        assert {column[1] for column in minutes} - columns == {"minute_at_utc_s"}

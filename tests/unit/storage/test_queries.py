@@ -217,6 +217,25 @@ def test_a_schema_of_another_version_is_refused(directory: Path, version: int) -
         LedgerReader(directory)
 
 
+def test_a_copy_where_one_may_not_write_is_read_and_nothing_is_made_beside_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    reader = LedgerReader(directory)
+    try:
+        assert reader.last(1)
+        assert [path.name for path in directory.iterdir()] == [DATABASE_NAME]
+    finally:
+        reader.close()
+
+
+def test_another_program_s_database_is_not_told_to_be_migrated(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE notes (text TEXT)")
+    with pytest.raises(LedgerError, match="an SQLite database, but not a Mileage ledger"):
+        LedgerReader(tmp_path)
+
+
 def test_a_path_with_odd_characters_is_opened(tmp_path: Path) -> None:
     odd = tmp_path / "a b?c#d%20é"
     odd.mkdir()

@@ -15,6 +15,7 @@ from mileage.storage.record import (
     DETAILED,
     FINISH_FIELDS,
     HEADER,
+    NAMED_FIELDS,
     RECORD_BYTES_MAX,
     RecordEncoder,
 )
@@ -89,8 +90,25 @@ def test_an_end_without_a_stream_and_its_charge_are_as_brief(charge: dict[str, i
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param({"key": "ci", "gpu_ns": 5}, id="a key and a charge"),
+        pytest.param({"key": "ci"}, id="a key alone"),
+        pytest.param({"adapter": "legal", "labels": "env=prod"}, id="an adapter and labels"),
+    ],
+)
+def test_an_end_without_a_stream_and_who_it_was_for_are_as_brief(names: dict[str, Any]) -> None:
+    end = timeline(1, **names)
+    record = RecordEncoder(MARKER).finish(end)
+    assert len(record) <= len(RecordEncoder(MARKER).finish(timeline(1))) + 25
+    (row,) = decoded(record).named
+    assert row == tuple(getattr(end, name) for name in NAMED_FIELDS)
+
+
+@pytest.mark.parametrize(
     "first_missing",
     [
+        pytest.param("key", id="before keys were told"),
         pytest.param("gpu_ns", id="before requests were charged"),
         pytest.param("merged_into", id="before generations were shared"),
     ],

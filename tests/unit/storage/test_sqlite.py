@@ -104,6 +104,17 @@ def test_an_end_with_a_charge_comes_back_and_is_compared(store: SqliteStore) -> 
     assert store.insert(RowBatch(charged=[(*brief(1), 123, 46)])) == InsertCounts(conflicting=1)
 
 
+def test_an_end_with_names_comes_back_and_is_compared(store: SqliteStore) -> None:
+    row = (*brief(1), 123, 45, "ci", None, "env=prod")
+    assert store.insert(RowBatch(named=[row])) == InsertCounts(inserted=1)
+    (end,) = stored(store)
+    assert (end.gpu_ns, end.key, end.adapter, end.labels) == (123, "ci", None, "env=prod")
+    assert end.itl_mean_s is None
+    assert store.insert(RowBatch(named=[row])) == InsertCounts(repeated=1)
+    other = (*brief(1), 123, 45, "ci", None, None)
+    assert store.insert(RowBatch(named=[other])) == InsertCounts(conflicting=1)
+
+
 def test_numbers_that_a_database_cannot_hold_do_not_block_the_others(store: SqliteStore) -> None:
     rows = [
         brief(1),
@@ -134,13 +145,6 @@ def test_sync_works_with_and_without_something_to_sync(store: SqliteStore) -> No
     store.sync()
     Path(f"{store.path}-wal").rename(f"{store.path}-gone")
     store.sync()
-
-
-def test_old_rows_are_deleted_a_few_at_a_time(store: SqliteStore) -> None:
-    store_ends(store, [timeline(n) for n in range(10)])
-    limit_utc_ns = timeline(7).arrived_at_utc_ns
-    assert [store.delete_before(limit_utc_ns, 4) for _ in range(3)] == [4, 3, 0]
-    assert [t.id for t in stored(store)] == [request_id(n) for n in (9, 8, 7)]
 
 
 def test_nobody_else_can_read_the_database(store: SqliteStore) -> None:

@@ -73,6 +73,8 @@ class EmbeddedEngine:
         self._params: ChildParams | None = None
         self._child: ChildProcess | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self.loading = False
+        """A child runs that does not serve yet."""
 
     @property
     def url(self) -> str:
@@ -168,9 +170,13 @@ class EmbeddedEngine:
 
     async def _launch(self) -> ChildProcess:
         assert self._params is not None
-        return await ChildProcess.start(
-            self._params, self._log, timeout_s=self._start_timeout_s, command=self._command
-        )
+        self.loading = True
+        try:
+            return await ChildProcess.start(
+                self._params, self._log, timeout_s=self._start_timeout_s, command=self._command
+            )
+        finally:
+            self.loading = False
 
     async def _watch(self) -> None:
         """Wait for the child to die, start another; for ever, until cancelled."""

@@ -1,0 +1,1 @@
+"""Deploy: files for what stands around Mileage: Prometheus rules, Grafana dashboards."""

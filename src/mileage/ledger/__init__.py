@@ -1,0 +1,1 @@
+"""Ledger: who used how much GPU time, and what it costs. Pure; storage feeds it."""

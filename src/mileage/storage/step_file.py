@@ -1,0 +1,58 @@
+"""Files of engine steps: each is four bytes with the length, little-endian, and a MessagePack."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from mileage.core.errors import ConfigError, TraceError
+from mileage.ledger.engine_step import EngineStep
+
+__all__ = ["STEP_BYTES_MAX", "STEP_LENGTH", "read_steps", "step_record"]
+
+STEP_LENGTH: Final = struct.Struct("<I")
+"""What a step begins with: the length of its MessagePack."""
+STEP_BYTES_MAX: Final = 1 << 24
+"""A longer one is none."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(EngineStep).decode
+
+
+def step_record(step: EngineStep) -> bytes:
+    """The step as it is in a file."""
+    payload = _encode(step)
+    return STEP_LENGTH.pack(len(payload)) + payload
+
+
+def read_steps(path: Path, *, key: str = "--steps") -> Iterator[EngineStep]:
+    """The steps of a file, one after the other; what is cut off at its end is left out.
+
+    Raises ConfigError, of `key`, where it cannot be opened, and TraceError, with the step's number,
+    for what is none.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise ConfigError(key, str(path), f"a file of steps: {error.strerror}") from error
+    with file:
+        yield from _steps(file, str(path))
+
+
+def _steps(file: BinaryIO, path: str) -> Iterator[EngineStep]:
+    number = 0
+    while len(head := file.read(STEP_LENGTH.size)) == STEP_LENGTH.size:
+        number += 1
+        (length,) = STEP_LENGTH.unpack(head)
+        if length > STEP_BYTES_MAX:
+            raise TraceError(path, number, f"no engine step: {length} bytes long")
+        payload = file.read(length)
+        if len(payload) < length:
+            return
+        try:
+            yield _decode(payload)
+        except msgspec.DecodeError as error:
+            raise TraceError(path, number, f"no engine step: {error}") from error

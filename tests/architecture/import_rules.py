@@ -38,8 +38,8 @@ PURE = frozenset().union(*LAYERS[3:])
 PURE_LIBRARY = (
     "__future__ abc array base64 binascii bisect collections contextlib copy csv dataclasses "
     "datetime decimal difflib enum fractions functools hashlib heapq hmac itertools json math "
-    "io.BytesIO operator pickle pickletools random re statistics string struct textwrap types "
-    "typing unicodedata urllib.parse zlib"
+    "io.BytesIO operator pickle pickletools random re shlex statistics string struct textwrap "
+    "types typing unicodedata urllib.parse zlib"
 )
 PURE_PACKAGES = (
     "mileage msgspec networkx numba numpy scipy sklearn statsmodels torch typing_extensions"

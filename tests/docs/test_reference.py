@@ -15,16 +15,25 @@ from scripts.reference.__main__ import pages
 from typer.testing import CliRunner
 
 from mileage.cli.config import Config
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from tests.architecture.source import Module, source_modules
 from tests.docs.pages import ROOT
 
 UNITS = ("_seconds", "_bytes", "_tokens", "_ratio", "_records", "_rows", "_info", "_usd")
 
 
-@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.name))
+PAGES = pages()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.name))
 def test_the_page_is_as_the_code_says(path: Path) -> None:
-    assert path.read_text("utf-8") == pages()[path], "run `make docs`"
+    assert path.read_text("utf-8") == PAGES[path], "run `make docs`"
+
+
+def test_every_page_of_a_rule_is_of_a_rule_that_there_is() -> None:
+    assert set((ROOT / "docs" / "rules").glob("*.md")) == {
+        path for path in PAGES if path.parent.name == "rules"
+    }
 
 
 def test_every_configuration_key_has_a_meaning() -> None:

@@ -86,7 +86,7 @@ def test_engine_and_workers_end_when_the_supervisor_is_killed(gateway: Gateway) 
         stream.send(long_stream())
         assert stream.read_head()[0] == 200
         children = gateway.kill_supervisor()
-        assert len(children) == 2
+        assert len(children) == 3  # the engine, a worker, and what looks at telemetry
         _, alive = psutil.wait_procs(children, timeout=20)
         assert not alive, [process.cmdline() for process in alive]
         events = events_of(b"".join(iter(stream.read_chunk, b"")))

@@ -57,7 +57,8 @@ api_key_env = "THE_ENGINE_KEY"
     def _new_key(directory: Path, tenant: str) -> dict[str, str]:
         made = run_mileage("keys", "create", tenant, "--json", state=directory / "state")
         assert made.returncode == 0, made.stderr
-        return msgspec.json.decode(made.stdout, type=dict[str, str])
+        found = msgspec.json.decode(made.stdout, type=dict[str, str | None])
+        return {name: value for name, value in found.items() if value is not None}
 
     def key(self, tenant: str) -> str:
         """A tenant's key."""

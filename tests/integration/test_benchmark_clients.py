@@ -24,6 +24,8 @@ from benchmarks.support.payloads import (
 from benchmarks.support.probe import Probe, ask
 from benchmarks.support.processes import free_port
 
+pytestmark = pytest.mark.quiet
+
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineUpstream]:
@@ -48,6 +50,18 @@ def test_closed_loop_checks_every_event_of_paced_streams(engine: EngineUpstream)
     assert sorted(seen) == sorted([*range(10)] * result.completed)
     assert result.latencies_s[0] >= 0.04
     assert result.first_s[0] < result.latencies_s[0]
+
+
+def test_closed_loop_sends_as_many_requests_as_it_is_told(engine: EngineUpstream) -> None:
+    result = run_closed_loop(
+        engine.port,
+        http_request(chat_request(CHAT_MODEL)),
+        lambda: ExactBody(chat_answer()),
+        connections=4,
+        window_s=30.0,
+        requests=37,
+    )
+    assert (result.sent, result.completed, result.errors) == (37, 37, 0)
 
 
 def test_closed_loop_counts_wrong_answers(engine: EngineUpstream) -> None:

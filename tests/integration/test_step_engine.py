@@ -17,8 +17,10 @@ from benchmarks.support.probe import ask
 from benchmarks.support.processes import LOCAL
 from benchmarks.support.step_model import MODELS
 from benchmarks.support.step_upstream import StepUpstream, late_steps
-from mileage.scrape.dcgm import sm_active
+from mileage.scrape.gpu_dcgm import dcgm_samples
 from mileage.scrape.reading import read
+
+pytestmark = pytest.mark.quiet
 
 MODEL = MODELS["small"]
 MIX = Mix(model="steps", prompt_tokens=(20, 40), output_tokens=(3, 6))
@@ -127,7 +129,9 @@ def test_its_compute_is_as_busy_as_its_steps_say(engine: StepUpstream) -> None:
     page = f"{engine.url}/dcgm/metrics"
     LOCAL.open(page, timeout=5).read()
     run_loops(engine.port, [Loop(MIX.endless(4), 1)], duration_s=1.0)
-    ratio = sm_active(LOCAL.open(page, timeout=5).read())
+    (gpu,) = dcgm_samples(LOCAL.open(page, timeout=5).read(), at_s=0.0)
+    ratio = gpu.sm_active_ratio
+    assert ratio is not None
     # One sequence at a time is bound by memory: its decodes take 3.5 of 30 ms of compute.
     assert 0.05 < ratio < 0.3
 

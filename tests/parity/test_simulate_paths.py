@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError
 
 TRACE = "synthetic:rate=6,duration=60s,prompt=uniform:100:3000,output=uniform:10:150"

@@ -35,6 +35,7 @@ from mileage.core.replica import ReplicaView
 from mileage.core.request import Endpoint, Request
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.routing import RoutingConfig
+from tests.support.experiments import any_experiment
 
 NAMES = ("a", "b", "c", "d")
 MODELS = ("llama", "qwen")
@@ -314,6 +315,10 @@ class ControllerMachine(RuleBasedStateMachine):
             kv_cache_usage_ratio=kv_ratio,
         )
         assert self.handle(Observed(view)) == []
+
+    @rule(seed=st.integers(0, 2**32))
+    def experiment_changes(self, seed: int) -> None:
+        assert self.handle(any_experiment(NAMES, Random(seed), self.now_s)) == []
 
     @invariant()
     def counts_agree_with_the_host(self) -> None:

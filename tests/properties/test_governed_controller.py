@@ -47,6 +47,7 @@ from mileage.policy.breaker import BreakerConfig
 from mileage.policy.limits.static import StaticConfig
 from mileage.policy.merging import MergingConfig
 from mileage.policy.tenants import BudgetConfig, TenantLimits
+from tests.support.experiments import any_experiment
 
 NAMES = ("a", "b")
 TENANTS = {
@@ -132,7 +133,7 @@ class Host:
 
 KINDS = (
     *("arrive", "arrive", "arrive", "arrive", "first", "finish", "finish", "fail", "cancel"),
-    *("time", "wake", "view", "up", "down", "grant", "deny", "recall", "reload", "share"),
+    *("time", "wake", "view", "up", "down", "grant", "deny", "recall", "reload", "share", "split"),
 )
 OPERATIONS = st.lists(
     st.tuples(
@@ -216,6 +217,8 @@ def step(host: Host, kind: str, number: int) -> None:
         reload(host, random)
     elif kind == "share":
         host.tell(ShareChanged(random.choice([0.1, 0.5, 1.0])))
+    elif kind == "split":
+        host.tell(any_experiment(NAMES, random, host.now_s))
     elif kind == "recall":
         host.tell(BudgetRecalled("poor/tokens/hour", 5))
     elif kind == "cancel" and host.known:

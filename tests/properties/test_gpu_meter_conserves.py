@@ -74,3 +74,36 @@ def test_parts_sum_to_the_whole_and_are_no_unit_off(amount: int, weights: list[i
     assert sum(parts) == amount
     for part, weight in zip(parts, weights, strict=True):
         assert abs(part - Fraction(amount * weight, sum(weights))) < 1
+
+
+@given(flights, st.lists(st.tuples(st.integers(0, 10_000_000), st.integers(0, 10**9)), max_size=8))
+def test_with_others_the_shares_are_their_part_of_the_time(
+    found: Flights, others: list[tuple[int, int]]
+) -> None:
+    """`others`: the time in microseconds from which on they have so much weight."""
+    meter = GpuMeter()
+    changes = sorted(others, key=lambda change: change[0])
+    events = sorted(
+        [(start, 1, i) for i, (start, _, _) in enumerate(found)]
+        + [(start + length, 2, i) for i, (start, length, _) in enumerate(found)]
+        + [(at, 0, i) for i, (at, _) in enumerate(changes)]
+    )
+    marks: dict[int, int] = {}
+    shares = now_ns = own = theirs = 0
+    exact = Fraction(0)
+    for at_us, kind, i in events:
+        passed_ns = int(at_us / 1e6 * 1e9) - now_ns
+        now_ns += passed_ns
+        if own:
+            exact += Fraction(passed_ns * own, own + theirs)
+        if kind == 0:
+            theirs = changes[i][1]
+            meter.set_others(theirs, at_us / 1e6)
+        elif kind == 1:
+            own += found[i][2]
+            marks[i] = meter.start(found[i][2], at_us / 1e6)
+        else:
+            own -= found[i][2]
+            shares += meter.end(found[i][2], marks[i], at_us / 1e6)
+    # The clock's step is 2**-32 ns of a weight: what it leaves over is less than a nanosecond.
+    assert abs(shares - exact) <= 1 + len(changes)

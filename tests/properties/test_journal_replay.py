@@ -31,6 +31,7 @@ from mileage.core.events import (
     Finished,
     FirstToken,
     Observed,
+    OthersSeen,
     ReplicaDown,
     ReplicaUp,
     ShareChanged,
@@ -43,6 +44,7 @@ from mileage.storage import journal_writer as module
 from mileage.storage.journal_files import find_journals
 from mileage.storage.journal_reader import JournalReader
 from mileage.storage.journal_writer import JournalWriter, new_header
+from tests.support.experiments import any_experiment
 from tests.support.journals import request
 
 NAMES = ("a", "b", "c")
@@ -209,7 +211,11 @@ class Host:
         if draw < 0.85:
             return ReplicaUp(name, random.choice((("llama",), ("llama", "qwen"))))
         if draw < 0.9:
+            if random.random() < 0.5:
+                return OthersSeen(((name, random.choice((1, 10**6))),))
             return ShareChanged(random.choice((0.5, 1.0)))
+        if draw < 0.95:
+            return any_experiment(NAMES, random, self.now_s)
         settings = msgspec.json.encode(configuration(random)).decode()
         return ConfigChanged(random.randrange(2, 100), settings)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.cost_api import CostSource
 from tests.support.asgi import Answer, call
 from tests.support.synthetic_fleet import SyntheticFleet
 
@@ -15,6 +16,7 @@ TOKEN = "a-token-of-some-length"
 UTC_OFFSET_S = 1_700_000_000
 ASSETS = {
     "index.html": b"<h1>dashboard</h1>",
+    "cost.html": b"<h1>costs</h1>",
     "login.html": b"<h1>login</h1><!-- error -->",
     "main.js": b"export {};",
     "dashboard.css": b"body {}",
@@ -25,7 +27,11 @@ class AdminPlane:
     """The application and what is behind it."""
 
     def __init__(
-        self, config: AdminConfig | None = None, *, fleet: SyntheticFleet | None = None
+        self,
+        config: AdminConfig | None = None,
+        *,
+        fleet: SyntheticFleet | None = None,
+        costs: CostSource | None = None,
     ) -> None:
         self.now_s = 1_000.0
         self.drift_s = 0.0
@@ -35,6 +41,7 @@ class AdminPlane:
             config if config is not None else AdminConfig(),
             token=TOKEN,
             assets=ASSETS,
+            costs=costs,
             clock=lambda: self.now_s,
             wall=lambda: self.now_s + UTC_OFFSET_S + self.drift_s,
         )

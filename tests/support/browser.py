@@ -19,6 +19,7 @@ from selenium.webdriver.chrome.service import Service
 from mileage.dashboard.assets import load_assets
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.cost_api import CostSource
 from mileage.gateway.admin.server import serve_admin
 from tests.support.synthetic_fleet import SyntheticFleet
 
@@ -72,8 +73,10 @@ class LivePlane:
     same port, as when a gateway is started anew.
     """
 
-    def __init__(self, fleet: SyntheticFleet, *, history_s: int = 60) -> None:
-        self.fleet, self.port = fleet, 0
+    def __init__(
+        self, fleet: SyntheticFleet, *, history_s: int = 60, costs: CostSource | None = None
+    ) -> None:
+        self.fleet, self.port, self._costs = fleet, 0, costs
         self._history_s = history_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -127,6 +130,7 @@ class LivePlane:
             config,
             token=TOKEN,
             assets=load_assets(),
+            costs=self._costs,
             clock=clock,
             wall=lambda: clock() + wall_offset_s,
         )
@@ -161,7 +165,9 @@ class _Clock:
 class Serve(Protocol):
     """Starts a plane; the options are those of SyntheticFleet."""
 
-    def __call__(self, *, history_s: int = 60, **options: Any) -> LivePlane:
+    def __call__(
+        self, *, history_s: int = 60, costs: CostSource | None = None, **options: Any
+    ) -> LivePlane:
         """Serve with that much traffic behind it."""
         ...
 
@@ -171,9 +177,9 @@ def live_planes() -> Iterator[Serve]:
     """Start planes; what was started is stopped at the end."""
     started: list[LivePlane] = []
 
-    def start(*, history_s: int = 60, **options: Any) -> LivePlane:
+    def start(*, history_s: int = 60, costs: CostSource | None = None, **options: Any) -> LivePlane:
         fleet = SyntheticFleet(now_s=time.monotonic() - history_s, **options)
-        plane = LivePlane(fleet, history_s=history_s)
+        plane = LivePlane(fleet, history_s=history_s, costs=costs)
         plane.start()
         started.append(plane)
         return plane

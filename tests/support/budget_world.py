@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from mileage.control.accounts import AccountSpend
+from mileage.control.budget_pool import PartGrant
 from mileage.control.budgets import BudgetRefusal, Budgets
 from mileage.control.spend import Estimate, Spend
 from mileage.control.treasury import Treasury
@@ -51,11 +52,13 @@ class BudgetWorld:
     `charged` is the truth: by account and window, what requests that have ended did cost.
     """
 
-    def __init__(self, tenants: dict[str, TenantLimits], *, utc_s: float = 0.0) -> None:
+    def __init__(
+        self, tenants: dict[str, TenantLimits], *, utc_s: float = 0.0, shared: bool = False
+    ) -> None:
         self.tenants = tenants
         self.utc_s = utc_s
         self.mono_s = 1000.0
-        self.treasury = Treasury(tenants, now_utc_s=utc_s)
+        self.treasury = Treasury(tenants, now_utc_s=utc_s, shared=shared)
         self.workers: dict[int, WorldWorker] = {}
         self.charged: dict[tuple[str, int], int] = {}
         self.dead: dict[int, dict[tuple[str, int], int]] = {}
@@ -165,6 +168,10 @@ class BudgetWorld:
             if not busy:
                 return
         raise AssertionError("messages go on for ever")
+
+    def pooled(self, grants: list[PartGrant]) -> None:
+        """The pool answers to what the treasury has reported."""
+        self._deliver(self.treasury.pooled(grants, self.utc_s))
 
     def _charge(self, account: str, window: int, cost: int, worker: int) -> None:
         key = account, window

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -32,7 +33,14 @@ def texts(browser: Chrome, selector: str) -> list[str]:
 
 
 def wait(browser: Chrome, condition: Callable[[], Any]) -> Any:
-    return WebDriverWait(browser, WAIT_S, poll_frequency=0.1).until(lambda _: condition())
+    # A page that redraws itself while it is read has to be read again.
+    waiting = WebDriverWait(
+        browser,
+        WAIT_S,
+        poll_frequency=0.1,
+        ignored_exceptions=(StaleElementReferenceException,),
+    )
+    return waiting.until(lambda _: condition())
 
 
 def state(browser: Chrome) -> str | None:

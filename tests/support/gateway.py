@@ -116,6 +116,12 @@ class Gateway:
         return self._listening
 
     @property
+    def ledger(self) -> str:
+        """Where its ledger is."""
+        assert self.listening.ledger is not None, "it keeps none"
+        return self.listening.ledger
+
+    @property
     def url(self) -> str:
         """Base URL of the API, ending in /v1."""
         return self.listening.url
@@ -149,6 +155,8 @@ class Gateway:
         self.wait_ready()
 
     def _launch(self) -> None:
+        if self._process is not None:  # it was killed
+            self._end()
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -275,6 +283,9 @@ class Gateway:
                     code = self._process.wait(STOP_S)
                     raise AssertionError(f"ended with {code} before it was ready:\n{self.log}")
                 line += data
+        if line.startswith(b'{"error"'):
+            code = self._process.wait(STOP_S)
+            raise AssertionError(f"ended with {code} before it was ready:\n{self.log}")
         return line
 
     def _end(self) -> None:
@@ -349,7 +360,7 @@ class Gateway:
 
     def _rows(self, where: RequestFilter) -> list[RequestTimeline]:
         try:
-            reader = LedgerReader(self.listening.ledger)
+            reader = LedgerReader(self.ledger)
         except LedgerError:  # not made yet
             return []
         try:

@@ -27,16 +27,18 @@ from mileage.core.events import (
     Cancelled,
     ConfigChanged,
     Event,
+    ExperimentChanged,
     Failed,
     Finished,
     FirstToken,
     Observed,
+    OthersSeen,
     ReplicaDown,
     ReplicaUp,
     ShareChanged,
     Woke,
 )
-from mileage.core.replica import ReplicaView
+from mileage.core.replica import Adapter, ReplicaView
 from mileage.core.request import Request
 from mileage.storage.journal_files import find_journals
 from mileage.storage.journal_reader import JournalReader
@@ -64,13 +66,15 @@ EVENTS: tuple[Event, ...] = (
     Failed(3, "gpu-a", "broken", True),
     Cancelled(-4),
     Observed(ReplicaView(replica="gpu-a", observed_s=5.5, running=3, kv_cache_usage_ratio=1 / 3)),
-    ReplicaUp("gpu-b", ("llama", "адаптер")),
+    ReplicaUp("gpu-b", ("llama", "адаптер"), (Adapter("адаптер", "адаптер", "llama"),)),
     ReplicaDown("gpu-b", "health check"),
     Woke(),
     ConfigChanged(2, '{"governor":{"mode":"off"}}'),
     ShareChanged(0.5),
     BudgetGranted("acme usd", 480_000, 5, 3599.5),
     BudgetRecalled("acme usd", 480_000),
+    ExperimentChanged('{"split":{"name":"one","ratio":0.5}}'),
+    OthersSeen((("gpu-a", 2**40), ("gpu-b", 1))),
 )
 ACTIONS: tuple[Action, ...] = (
     Dispatch(1, "gpu-a"),

@@ -10,7 +10,8 @@ from msgspec.structs import astuple
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.storage.record import FINISH_FIELDS, encode_token_times
-from mileage.storage.sqlite import RowBatch, SqliteStore
+from mileage.storage.sqlite import RowBatch
+from mileage.storage.store import LedgerStore
 
 __all__ = ["BASE_UTC_NS", "request", "request_id", "store_ends", "streamed", "timeline"]
 
@@ -60,7 +61,7 @@ def timeline(number: int, worker: int = 0, **changes: Any) -> RequestTimeline:
     return RequestTimeline(**{**fields, **changes})
 
 
-def store_ends(store: SqliteStore, timelines: Iterable[RequestTimeline]) -> int:
+def store_ends(store: LedgerStore, timelines: Iterable[RequestTimeline]) -> int:
     """Store the ends in one transaction; how many were not stored before."""
     place = FINISH_FIELDS.index("token_times")
     rows: list[Any] = []

@@ -15,40 +15,39 @@ _CALLED = "nvml"
 
 
 class NvmlLibrary:
-    """GPUs `GPU-0`, `GPU-1`, ... with GPM, whose SM counters move as a test says.
+    """GPUs `GPU-0`, `GPU-1`, ... with GPM's samples.
 
-    `busy` maps a GPU's index, or (index, MIG instance), to the percentage that comparing its next
-    two samples gives. It checks what real NVML relies on: that samples are its own, filled, of one
-    GPU, and given back; `version` and metric as asked. Signatures are those of nvml.h: every
-    function takes ctypes values, and answers by reference and with a code.
+    It checks what real NVML relies on: that samples are its own, and given back. Signatures are
+    those of nvml.h: every function takes ctypes values, and answers by reference and with a code.
     """
 
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
-        self.busy: dict[Any, float] = {}
         self.fails: dict[str, int] = {}
         """Code that a function returns."""
-        self.metric_fails = 0
         self.supported = True
         self.sessions = 0
         self.samples: dict[int, Any] = {}
         """Address of each sample that is not given back -> whose counters it has, None: empty."""
+        self.running: dict[int, list[int]] = {}
+        """Processes that compute on a GPU, by its index."""
+        self.power_mw: dict[int, int] = {}
         self._next = 0x1000
         self._keep: list[Any] = []
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith(_CALLED):
             raise AttributeError(name)
-        function: Callable[..., None] = getattr(self, f"_{name}")
+        function: Callable[..., int | None] = getattr(self, f"_{name}")
 
         def call(*arguments: Any) -> int:
             if name in self.fails:
                 return self.fails[name]
             try:
-                function(*arguments)
+                code = function(*arguments)
             except KeyError:
                 return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-            return int(pynvml.NVML_SUCCESS)
+            return int(pynvml.NVML_SUCCESS if code is None else code)
 
         return call
 
@@ -89,6 +88,26 @@ class NvmlLibrary:
             raise KeyError(index)
         ctypes.cast(ctypes.pointer(device), ctypes.POINTER(ctypes.c_void_p))[0] = index + 1
 
+    def _nvmlDeviceGetUUID(self, device: Any, uuid: Any, length: Any) -> None:  # noqa: N802
+        uuid.value = b"GPU-%d" % (_address(device) - 1)
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(  # noqa: N802
+        self, device: Any, count: Any, processes: Any
+    ) -> int | None:
+        pids = self.running.get(_address(device) - 1, [])
+        if not pids:
+            count._obj.value = 0
+            return None
+        room, count._obj.value = count._obj.value, len(pids)
+        if processes is None or room < len(pids):
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        for place, pid in enumerate(pids):
+            processes[place].pid = pid
+        return None
+
+    def _nvmlDeviceGetPowerUsage(self, device: Any, power: Any) -> None:  # noqa: N802
+        power._obj.value = self.power_mw[_address(device) - 1]
+
     def _nvmlGpmQueryDeviceSupport(self, device: Any, support: Any) -> None:  # noqa: N802
         assert support._obj.version == pynvml.NVML_GPM_SUPPORT_VERSION
         support._obj.isSupportedDevice = int(self.supported)
@@ -109,19 +128,6 @@ class NvmlLibrary:
     def _nvmlGpmMigSampleGet(self, device: Any, instance: int, sample: Any) -> None:  # noqa: N802
         assert _address(sample) in self.samples
         self.samples[_address(sample)] = (_address(device) - 1, instance)
-
-    def _nvmlGpmMetricsGet(self, asked: Any) -> None:  # noqa: N802
-        asked = asked._obj
-        assert (asked.version, asked.numMetrics) == (pynvml.NVML_GPM_METRICS_GET_VERSION, 1)
-        first, second = _address(asked.sample1), _address(asked.sample2)
-        assert first != second
-        whose = self.samples[first]
-        assert whose is not None
-        assert self.samples[second] == whose
-        metric = asked.metrics[0]
-        assert metric.metricId == pynvml.NVML_GPM_METRIC_SM_UTIL
-        metric.nvmlReturn = self.metric_fails
-        metric.value = self.busy[whose]
 
 
 def _address(pointer: Any) -> int:

@@ -63,7 +63,7 @@ class Served:
         """All rows of the ledger, as `mileage requests` prints them, once all are there."""
         count = len(self.answered) + self.unanswered
         self.gateway.requests(count)
-        ledger = self.gateway.listening.ledger
+        ledger = self.gateway.ledger
         arguments = ("requests", "--ledger", ledger, "--last", "100000", "--json", "--verify")
         printed = run_mileage(*arguments, state=self.gateway.state)
         assert printed.returncode == 0, printed.stderr + printed.stdout

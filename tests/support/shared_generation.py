@@ -214,6 +214,8 @@ class _Controller:
     `holding`: what arrives is held, until `Woke` sends it all.
     """
 
+    experiment = None
+
     def __init__(self) -> None:
         self.intake = _Intake()
         self.holding = False

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError
 
 __all__ = ["document", "error_of", "simulate"]

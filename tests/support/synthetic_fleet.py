@@ -13,8 +13,11 @@ from mileage.control.lending import BudgetState
 from mileage.core.actions import RejectReason
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import SloConfig
+from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
+from mileage.gateway.admin.telemetry import TelemetryStatus
+from mileage.gateway.admin.trial import Trial
 from mileage.gateway.messages import ReplicaStatus, Report
 from mileage.measure.metrics import Counter, Families, FamilySnapshot, Gauge, Histogram
 from tests.support.synthetic_governor import SyntheticGovernor
@@ -80,16 +83,19 @@ class SyntheticFleet:
         self.state = FleetState()
         self.load, self.model, self.tenants = load, model, tenants
         self.ledger: LedgerStatus | None = LedgerStatus(ok=True, rows_total=0, lag_bytes=0)
+        self.telemetry: TelemetryStatus | None = None
         self.config: ConfigStatus | None = ConfigStatus(version=1, since_utc_s=0, read_utc_s=0)
         self.reloads: list[Reloaded | Exception] = []
         """What the next reloads come to."""
         self.drains = 0
+        self.trials: list[Trial] = []
         self.frozen = False
         self._random = Random(seed)
         self._now_s = now_s
         self.slo, self._priced = slo, priced
         self._workers = [_Worker(pid, SyntheticGovernor(slo, mode)) for pid in pids]
         self.spends: list[BudgetState] = []
+        self.experiments: ExperimentDesk | None = None
         self._health: dict[str, ReplicaHealth] = {}
         self._running = dict.fromkeys(replicas, 0.0)
         for name in replicas:
@@ -289,8 +295,14 @@ class SyntheticFleet:
     def ledger_status(self) -> LedgerStatus | None:
         return self.ledger
 
+    def telemetry_status(self) -> TelemetryStatus | None:
+        return self.telemetry
+
     def budget_states(self) -> list[BudgetState]:
         return self.spends
+
+    def experiment_desk(self) -> ExperimentDesk | None:
+        return self.experiments
 
     def engine_pids(self) -> list[int]:
         return []
@@ -306,6 +318,10 @@ class SyntheticFleet:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    async def try_settings(self, trial: Trial) -> Reloaded:
+        self.trials.append(trial)
+        return await self.reload()
 
     def drain(self) -> None:
         self.drains += 1

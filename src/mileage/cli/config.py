@@ -10,16 +10,22 @@ from typing import Any
 import msgspec
 
 from mileage.cli.config_document import Document
+from mileage.cli.time_zone import zone_of
 from mileage.control.config import ControlConfig, CostsConfig, GovernorConfig
+from mileage.control.experiment_config import ExperimentConfig
 from mileage.core.errors import ConfigError
 from mileage.core.slo import SloConfig
 from mileage.engines.config import EmbeddedConfig, EngineConfig
 from mileage.gateway.admin.config import AdminConfig
 from mileage.gateway.config import JournalConfig, ServerConfig, TenantConfig
+from mileage.ledger.attribution_config import AttributionConfig
+from mileage.ledger.billing_config import BillingConfig
+from mileage.measure.bottleneck_config import BottleneckConfig
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.merging import MergingConfig
 from mileage.policy.routing import RoutingConfig
 from mileage.policy.tenants import TenantLimits
+from mileage.scrape.telemetry_config import TelemetryConfig
 from mileage.storage.config import LedgerConfig
 
 __all__ = ["Config", "journal_directory", "ledger_directory", "load_config", "state_directory"]
@@ -41,14 +47,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     governor: GovernorConfig = GovernorConfig()
     slo: SloConfig = SloConfig()
     merging: MergingConfig = MergingConfig()
+    experiment: ExperimentConfig = ExperimentConfig()
     costs: CostsConfig = CostsConfig()
+    attribution: AttributionConfig = AttributionConfig()
+    billing: BillingConfig = BillingConfig()
+    bottleneck: BottleneckConfig = BottleneckConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     journal: JournalConfig = JournalConfig()
     ledger: LedgerConfig = LedgerConfig()
 
     def __post_init__(self) -> None:
         owners: dict[str, str] = {}
         for tenant, config in self.tenants.items():
-            for digest in config.key_hashes:
+            for digest in config.keys:
                 if owners.setdefault(digest, tenant) != tenant:
                     expected = f"a key of its own (it belongs to {owners[digest]} too)"
                     shown = f"{digest[:15]}..."
@@ -57,6 +68,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if model in self.aliases:
                 raise ConfigError(f"aliases.{alias}", model, "a model, not another alias")
         self._check_limit()
+        self._check_budgets()
+        known = [engine.replica for engine in self.engines] or ["embedded"]
+        self.experiment.check_replicas(known)
+        zone_of(self.billing.timezone)
         self.control()
 
     def _check_limit(self) -> None:
@@ -70,6 +85,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             key = "engines.running_max" if self.engines else "embedded.slots"
             expected = f"at most {most}, as many as an engine runs at once ({key})"
             raise ConfigError("governor.static.limit", limit, expected)
+
+    def _check_budgets(self) -> None:
+        """What was spent before a start is known of the ledger only."""
+        for name, tenant in self.tenants.items():
+            if tenant.budgets and not self.ledger.enabled:
+                key, found = f"tenants.{name}.budgets", f"{len(tenant.budgets)} budgets"
+                raise ConfigError(key, found, "none where ledger.enabled is false")
 
     def control(self) -> ControlConfig:
         """What the controllers are told; raises ConfigError for parts that do not fit together."""
@@ -97,7 +119,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def key_hashes(self) -> dict[str, str]:
         """Hash of each key -> tenant."""
-        return {h: name for name, tenant in self.tenants.items() for h in tenant.key_hashes}
+        return {digest: name for name, tenant in self.tenants.items() for digest in tenant.keys}
+
+    @property
+    def key_names(self) -> dict[str, str]:
+        """Hash of each key that has a name -> that name."""
+        named = (pair for tenant in self.tenants.values() for pair in tenant.keys.items())
+        return {digest: name for digest, name in named if name is not None}
 
 
 def load_config(

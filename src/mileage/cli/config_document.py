@@ -17,6 +17,7 @@ from mileage.core.errors import ConfigError
 __all__ = ["Document"]
 
 _FLAGS = "the command line"
+_TRIAL = "the settings on trial"
 _UNKNOWN = "no such key; see docs/reference/configuration.md"
 
 T = TypeVar("T")
@@ -26,8 +27,9 @@ class Document:
     """Flag > environment > file, merged; what is wrong with it is told with its place.
 
     `path` is a TOML file, or None. `flags` maps dotted keys to values, None where a flag was not
-    given; a table is added to that of the file, a list replaces it. The environment's keys are
-    MILEAGE_SECTION_KEY, for those sections of `root` that are one struct.
+    given; `trial` does likewise, over all else. A table is added to that of the file, a list
+    replaces it. The environment's keys are MILEAGE_SECTION_KEY, for those sections of `root` that
+    are one struct.
 
     Raises ConfigError for a file that cannot be read or is no TOML, and for a variable whose text
     is no value of its key.
@@ -39,6 +41,8 @@ class Document:
         flags: Mapping[str, Any],
         environ: Mapping[str, str],
         root: type[msgspec.Struct],
+        *,
+        trial: Mapping[str, Any] | None = None,
     ) -> None:
         self._path = path
         self._text = "" if path is None else _read(path)
@@ -53,6 +57,8 @@ class Document:
         for key, value in flags.items():
             if value is not None:
                 self._put(tuple(key.split(".")), value, _FLAGS)
+        for key, value in (trial or {}).items():
+            self._put(tuple(key.split(".")), value, _TRIAL)
 
     def decode(self, kind: type[T]) -> T:
         """The tree as a `kind`; raises ConfigError, which names the key and its place."""

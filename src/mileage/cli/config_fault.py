@@ -19,6 +19,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 _TYPES: Final = {
     "array": "a list",
     "bool": "true or false",
+    "date": "a day, such as 2026-01-31",
     "float": "a number",
     "int": "a whole number",
     "object": "a table",
@@ -59,6 +60,8 @@ def expected_of(message: str, kind: Any) -> str:
     """
     if choices := _choices(kind):
         return "one of " + ", ".join(choices)
+    if message.endswith("encoded date"):
+        return _TYPES["date"]
     types = re.match(r"Expected `([^`]+)`", message)
     if types is None:
         return message
@@ -80,6 +83,9 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 def _parts(value: Any, kind: Any) -> Iterator[tuple[str | int, Any, Any]]:
     """What the value is made of, each with what it must be."""
+    some = [part for part in typing.get_args(kind) if part is not type(None)]
+    if len(some) == 1 and type(None) in typing.get_args(kind):  # X | None
+        kind = some[0]
     arguments = typing.get_args(kind)
     origin = typing.get_origin(kind)
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):

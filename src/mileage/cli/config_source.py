@@ -44,6 +44,8 @@ class ConfigSource:
         self._environ = os.environ if environ is None else environ
         self._files: list[Path] = [path] if path is not None else []
         self.seen: Seen = {}
+        self.trial: Mapping[str, Any] = {}
+        """Values by dotted key that stand over all that is written, for a while."""
 
     def load(self) -> Config:
         """Read and check all of it.
@@ -52,7 +54,7 @@ class ConfigSource:
         starting: also for certificates that cannot be used, and engines that cannot be called.
         """
         seen = self.seen = self.look()  # before the reading: what is written later is seen later
-        document = Document(self._path, self._flags, self._environ, Config)
+        document = Document(self._path, self._flags, self._environ, Config, trial=self.trial)
         config = document.decode(Config)
         self._files = [
             Path(name)

@@ -7,32 +7,39 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from mileage.cli.config import Config, journal_directory, ledger_directory, state_directory
+from mileage.cli.config import Config, journal_directory, state_directory
 from mileage.cli.config_source import ConfigSource
-from mileage.cli.ledger_spends import LedgerSpends
+from mileage.cli.experiment_file import ExperimentFile
+from mileage.cli.gateway_ledger import GatewayLedger
+from mileage.cli.gateway_telemetry import GatewayTelemetry
+from mileage.cli.ledger_costs import LedgerCosts
 from mileage.cli.listening import Listening
 from mileage.cli.public_config import public_config
 from mileage.cli.reloader import Reloader
 from mileage.cli.replicas import Replicas
+from mileage.cli.telemetry_process import TelemetryProcess
 from mileage.cli.worker import command
 from mileage.control.lending import BudgetState
 from mileage.core.errors import MileageError
 from mileage.core.events import Event
 from mileage.dashboard.assets import load_assets
 from mileage.gateway.admin.app import AdminApp
+from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.server import AdminServer, serve_admin
+from mileage.gateway.admin.telemetry import TelemetryStatus
 from mileage.gateway.admin.token import resolve_token, token_path
+from mileage.gateway.admin.trial import Trial
 from mileage.gateway.budget_desk import BudgetDesk
 from mileage.gateway.config import GatewayConfig, Upstream
 from mileage.gateway.supervisor import Confirmed, Supervisor, bind
-from mileage.storage.feeder import Feeder
 
 __all__ = ["Host"]
 
@@ -59,7 +66,8 @@ class Host(FleetState):
         self._log_level = log_level
         self._reloader = Reloader(source, config, self._apply)
         self._state_directory = state_directory()
-        self._ledger = ledger_directory(config.ledger)
+        self._ledger = GatewayLedger(config)
+        self._model_path = model_path
         self._stop_asked = asyncio.Event()
         self._replicas = Replicas(
             model_path,
@@ -67,10 +75,12 @@ class Host(FleetState):
             tell=self._deliver,
             observed=self.view,
             forget=self.forget,
+            changed=self._ledger.look,
         )
         self._supervisor: Supervisor | None = None
         self._budgets: BudgetDesk | None = None
-        self._feeder: Feeder | None = None
+        self._experiments: ExperimentDesk | None = None
+        self._telemetry: GatewayTelemetry | None = None
         self._serving = False
 
     async def run(self, ready: Callable[[Listening], None]) -> None:
@@ -84,11 +94,7 @@ class Host(FleetState):
             sockets = bind(config.server)
             for sock in sockets:
                 parts.callback(sock.close)
-            self._feeder = feeder = Feeder(
-                self._ledger, retention_days=config.ledger.retention_days
-            )
-            parts.push_async_callback(asyncio.to_thread, feeder.stop)
-            feeder.start()
+            self._ledger.start(self._replicas.seen, parts)
             admin = await self._start_admin(parts)
             if await self._unless_stopped(self._start_serving(sockets, parts)):
                 if await self._unless_stopped(self._replicas.up.wait()):
@@ -132,23 +138,26 @@ class Host(FleetState):
 
     def ledger_status(self) -> LedgerStatus | None:
         """The feeder's state."""
-        if self._feeder is None:
+        return self._ledger.status()
+
+    def telemetry_status(self) -> TelemetryStatus | None:
+        """How looking at the engines' GPUs goes."""
+        if self._telemetry is None:
             return None
-        status = self._feeder.status()
-        return LedgerStatus(
-            ok=status.error is None,
-            error=status.error or status.damage,
-            rows_total=status.rows_total,
-            lag_bytes=status.lag_bytes,
-            lost_total=status.lost_total,
-            refused_total=status.refused_total,
-            unwritten_total=status.unwritten_total,
-            damaged_total=status.damaged_total,
+        stored = self._ledger.feeder_status()
+        if stored is None:
+            return self._telemetry.status()
+        return self._telemetry.status(
+            dropped_total=stored.gpu_minutes_dropped_total, error=stored.gpu_minutes_error
         )
 
     def budget_states(self) -> list[BudgetState]:
         """How all budgets stand, in the order of the configuration."""
         return [] if self._budgets is None else self._budgets.states()
+
+    def experiment_desk(self) -> ExperimentDesk | None:
+        """What runs experiments; None while the gateway starts."""
+        return self._experiments
 
     def engine_pids(self) -> list[int]:
         """The embedded engine's process."""
@@ -167,6 +176,12 @@ class Host(FleetState):
         if not self._serving:
             raise MileageError("the gateway is still starting: ask again in a moment")
         return await self._reloader.reload("asked for by the admin plane")
+
+    async def try_settings(self, trial: Trial) -> Reloaded:
+        """Put settings in force for a while, over what is written."""
+        if not self._serving:
+            raise MileageError("the gateway is still starting: ask again in a moment")
+        return await self._reloader.try_settings(trial)
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -190,27 +205,52 @@ class Host(FleetState):
     ) -> None:
         """Start what serves: the engine, if it is ours, the workers, the health checks."""
         await self._replicas.start(self._config, parts)
+        self._start_telemetry(parts)
         budgets = self._start_budgets(parts)
         supervisor = self._supervisor = Supervisor(
             self._gateway_config(self._config),
             sockets,
-            command(self._ledger, self._config.ledger, self._log_level),
+            command(self._ledger.directory, self._config.ledger, self._log_level),
             on_report=self.report,
             on_gone=self.worker_gone,
             budgets=budgets,
         )
         parts.push_async_callback(supervisor.stop)
+        self._start_experiments(parts)
         await supervisor.start()
         await self._replicas.watch(parts)
         self._serving = True
         reloading = asyncio.get_running_loop().create_task(self._reloader.run())
         parts.push_async_callback(_end, reloading)
 
+    def _start_telemetry(self, parts: contextlib.AsyncExitStack) -> None:
+        """Start what looks at the engines' GPUs; it ends before the feeder does."""
+        own = self._model_path is not None
+        telemetry = self._telemetry = GatewayTelemetry(
+            self._ledger.note_gpu_minutes,
+            partial(
+                TelemetryProcess,
+                host=socket.gethostname(),
+                log_level=self._log_level,
+                pids=self._replicas.pids,
+            ),
+            own_engine=own,
+        )
+        parts.push_async_callback(asyncio.to_thread, telemetry.stop)
+        telemetry.configure(self._config.telemetry, self._replicas.engines)
+
+    def _start_experiments(self, parts: contextlib.AsyncExitStack) -> None:
+        """Start what runs experiments: before the workers, so that they begin with it."""
+        store = ExperimentFile(self._state_directory / "experiment.json")
+        experiments = self._experiments = ExperimentDesk(self, self._deliver, store)
+        experiments.configure(self._config.experiment)
+        parts.push_async_callback(_end, asyncio.get_running_loop().create_task(experiments.run()))
+
     def _start_budgets(self, parts: contextlib.AsyncExitStack) -> BudgetDesk:
         """Start what lends budgets to the workers."""
-        assert self._feeder is not None
-        spends = LedgerSpends(self._ledger, self._feeder)
-        budgets = self._budgets = BudgetDesk(spends.read, self._tell)
+        pool = self._ledger.pool(parts)
+        budgets = self._budgets = BudgetDesk(self._ledger.spends(), self._tell, pool=pool)
+        parts.push_async_callback(budgets.leave)
         self._configure_budgets(self._config)
         parts.push_async_callback(_end, asyncio.get_running_loop().create_task(budgets.run()))
         return budgets
@@ -230,12 +270,15 @@ class Host(FleetState):
     async def _apply(self, version: int, config: Config) -> Confirmed:
         """Put a configuration that was reloaded in force."""
         assert self._supervisor is not None
-        assert self._feeder is not None
-        self._feeder.retention_days = config.ledger.retention_days
+        self._ledger.configure(config)
         move = self._replicas.plan(config)
         await self._replicas.leave(move)
+        if self._telemetry is not None:
+            self._telemetry.configure(config.telemetry, self._replicas.engines)
         self._configure_budgets(config)  # before the workers ask for them
         self._supervisor.configure(version, self._gateway_config(config))
+        if self._experiments is not None:
+            self._experiments.configure(config.experiment)
         # After the workers were told of them: what is said of a replica that is unknown is lost.
         self._replicas.join(move)
         return await self._supervisor.confirmed(_CONFIRM_S)
@@ -245,7 +288,8 @@ class Host(FleetState):
         if not config.enabled:
             return None
         token = resolve_token(config, self._state_directory)
-        app = AdminApp(self, config, token=token, assets=load_assets())
+        costs = LedgerCosts(lambda: self._config) if self._config.ledger.enabled else None
+        app = AdminApp(self, config, token=token, assets=load_assets(), costs=costs)
         server = await serve_admin(app, config)
         parts.push_async_callback(server.stop)
         return server
@@ -264,6 +308,7 @@ class Host(FleetState):
             ),
             aliases=config.aliases,
             key_hashes=config.key_hashes,
+            key_names=config.key_names,
             control=control,
             journal=msgspec.structs.replace(
                 config.journal, directory=str(journal_directory(config.journal))
@@ -286,7 +331,7 @@ class Host(FleetState):
             url=f"{scheme}://{shown}:{port}/v1",
             admin_url=admin_url,
             admin_token_file=str(token_file) if admin_url and token_file else None,
-            ledger=str(self._ledger),
+            ledger=str(self._ledger.directory) if self._config.ledger.enabled else None,
             models=sorted(self._replicas.models() | set(self._config.aliases)),
             pid=os.getpid(),
             worker_pids=self._supervisor.pids,

@@ -19,9 +19,12 @@ _ALL = ("*",)
 
 HOT: dict[str, tuple[str, ...]] = {
     "aliases": _ALL,
+    "billing": _ALL,
+    "bottleneck": _ALL,
     "breaker": _ALL,
     "costs": _ALL,
     "engines": _ALL,
+    "experiment": _ALL,
     "governor": _ALL,
     "ledger": ("budget_lease_ratio", "on_failure", "retention_days"),
     "merging": _ALL,
@@ -44,15 +47,17 @@ HOT: dict[str, tuple[str, ...]] = {
         "write_timeout_s",
     ),
     "slo": _ALL,
+    "telemetry": _ALL,
     "tenants": _ALL,
 }
 """By section: the keys that a reload changes."""
 
 COLD: dict[str, tuple[str, ...]] = {
     "admin": _ALL,
+    "attribution": _ALL,
     "embedded": _ALL,
     "journal": _ALL,
-    "ledger": ("directory", "segment_bytes_max", "token_times"),
+    "ledger": ("database", "directory", "enabled", "segment_bytes_max", "token_times"),
     "server": ("host", "port", "tls_cert", "tls_key", "workers"),
 }
 """By section: the keys that a start reads, and nothing after it."""

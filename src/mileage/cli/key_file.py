@@ -14,7 +14,7 @@ from mileage.cli.config import Config, load_config
 from mileage.cli.config_source import check_exposure
 from mileage.core.errors import ConfigError
 
-__all__ = ["KeyFile"]
+__all__ = ["KeyFile", "key_entry"]
 
 Tree: TypeAlias = MutableMapping[str, Any]
 
@@ -34,8 +34,9 @@ class KeyFile:
         """The configuration that it holds; flags and environment do not matter here."""
         return load_config(self.path, {}, {})
 
-    def add(self, tenant: str, digest: str) -> None:
+    def add(self, tenant: str, digest: str, name: str | None = None) -> None:
         """Give the tenant, which is new perhaps, one more key."""
+        entry = key_entry(digest, name)
 
         def edit(tree: Tree, table: Callable[[], Tree], array: Callable[[], list[Any]]) -> None:
             if "tenants" not in tree:
@@ -45,7 +46,7 @@ class KeyFile:
                 tenants[tenant] = table()
             if "key_hashes" not in tenants[tenant]:
                 tenants[tenant]["key_hashes"] = array()
-            tenants[tenant]["key_hashes"].append(digest)
+            tenants[tenant]["key_hashes"].append(entry)
 
         self._change(edit)
 
@@ -53,7 +54,8 @@ class KeyFile:
         """Take a key from the tenant, whose other settings stay."""
 
         def edit(tree: Tree, table: Callable[[], Tree], array: Callable[[], list[Any]]) -> None:
-            tree["tenants"][tenant]["key_hashes"].remove(digest)
+            entries = tree["tenants"][tenant]["key_hashes"]
+            entries.remove(next(each for each in entries if each.endswith(digest)))
 
         self._change(edit)
 
@@ -104,11 +106,18 @@ class KeyFile:
                     os.fsync(file.fileno())
                 check_exposure(load_config(draft, {}, {}))
                 os.replace(draft, target)
-            finally:
+            except BaseException:
+                # Not after it was put in place: from then on the name may be another change's.
                 draft.unlink(missing_ok=True)
+                raise
         except OSError as error:
             expected = f"a file that can be written ({error.strerror})"
             raise ConfigError("--config", str(self.path), expected) from None
+
+
+def key_entry(digest: str, name: str | None) -> str:
+    """How a key is written in `key_hashes`."""
+    return digest if name is None else f"{name}={digest}"
 
 
 def _is(fd: int, path: Path) -> bool:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mileage.cli.config import Config
-from mileage.cli.key_file import KeyFile
+from mileage.cli.key_file import KeyFile, key_entry
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError
@@ -44,6 +44,12 @@ def create(
     config: Annotated[
         Path | None, typer.Option("--config", help="The mileage.toml to write the key's hash into.")
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", help="What the key is for (ci, notebook): costs can be told apart by it."
+        ),
+    ] = None,
     as_json: _AsJson = False,
 ) -> None:
     """Make a key for a tenant. It is shown once; the configuration keeps only its hash.
@@ -55,15 +61,17 @@ def create(
     """
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tenant):
         raise ConfigError("tenant", tenant, "1 to 64 letters, digits, - or _")
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise ConfigError("--name", name, "1 to 64 letters, digits, - . or _")
     key = new_key()
     digest = key_hash(key)
     first = False
     if config is not None:
         file = KeyFile(config)
         first = not file.config().key_hashes
-        file.add(tenant, digest)
+        file.add(tenant, digest, name)
     if as_json:
-        made: dict[str, Any] = {"tenant": tenant, "key": key, "key_hash": digest}
+        made: dict[str, Any] = {"tenant": tenant, "key": key, "key_hash": digest, "name": name}
         if config is not None:
             made["config"] = str(config)
         typer.echo(json.dumps(made))
@@ -71,7 +79,7 @@ def create(
     typer.echo(f"key (shown only now):  {key}\n")
     if config is None:
         typer.echo("add to mileage.toml:\n")
-        typer.echo(f'[tenants.{tenant}]\nkey_hashes = ["{digest}"]')
+        typer.echo(f'[tenants.{tenant}]\nkey_hashes = ["{key_entry(digest, name)}"]')
         return
     typer.echo(f"written to {config}: {_short(digest)} of {tenant}")
     if first:
@@ -99,7 +107,7 @@ def list_keys(config: _File, as_json: _AsJson = False) -> None:
     for name, tenant in tenants.items():
         cells = (
             name,
-            "\n".join(map(_short, tenant.key_hashes)) or "-",
+            "\n".join(f"{_short(d)} {n or ''}".rstrip() for d, n in tenant.keys.items()) or "-",
             tenant.priority,
             f"{tenant.weight:g}",
             "\n".join(_limits(tenant)) or "-",
@@ -187,8 +195,13 @@ def _limits(tenant: TenantConfig) -> list[str]:
 
 def _row(name: str, tenant: TenantConfig) -> dict[str, Any]:
     fields = msgspec.structs.asdict(tenant)
-    hashes = fields.pop("key_hashes")
-    return {"tenant": name, "keys": [_short(digest) for digest in hashes], **fields}
+    del fields["key_hashes"]
+    return {
+        "tenant": name,
+        "keys": [_short(digest) for digest in tenant.keys],
+        "key_names": list(tenant.keys.values()),
+        **fields,
+    }
 
 
 def _cell(text: str) -> Text:

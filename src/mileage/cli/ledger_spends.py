@@ -21,10 +21,22 @@ _POLL_S: Final = 0.05
 
 
 class LedgerSpends:
-    """Answers a budget desk's questions; in another thread, so that nothing waits for the disk."""
+    """Answers a budget desk's questions; in another thread, so that nothing waits for the disk.
 
-    def __init__(self, directory: Path, feeder: Feeder, *, wait_s: float = 10.0) -> None:
-        self._directory, self._feeder, self._wait_s = directory, feeder, wait_s
+    `identity`: this gateway's in a database that several share. Then it is asked for what came
+    through this one; the others tell of theirs.
+    """
+
+    def __init__(
+        self,
+        place: Path | str,
+        feeder: Feeder,
+        *,
+        identity: str | None = None,
+        wait_s: float = 10.0,
+    ) -> None:
+        self._place, self._feeder, self._wait_s = place, feeder, wait_s
+        self._identity = identity
 
     async def read(self, queries: Sequence[SpendQuery]) -> list[int]:
         """One sum for each; raises LedgerError where the log is not in the database in time."""
@@ -38,24 +50,33 @@ class LedgerSpends:
         while (status := self._feeder.status()).passes_total < passes:
             if time.monotonic() > deadline_s or not status.running:
                 why = f": {status.error}" if status.error else ""
-                raise LedgerError(str(self._directory), f"the database is behind the log{why}")
+                raise LedgerError("ledger", f"the database is behind the log{why}")
             await asyncio.sleep(_POLL_S)
 
     def _sums(self, queries: Sequence[SpendQuery]) -> list[int]:
-        reader = LedgerReader(self._directory)
+        reader = LedgerReader(self._place)
         try:
-            return [_sum(reader, query) for query in queries]
+            if self._identity is None:
+                return [_sum(reader, query) for query in queries]
+            known = reader.gateway(self._identity)
+            if known is None:
+                return [0] * len(queries)  # it has not stored anything yet
+            number, since_ns = known
+            return [_sum(reader, query, since_ns, number) for query in queries]
         finally:
             reader.close()
 
 
-def _sum(reader: LedgerReader, query: SpendQuery) -> int:
+def _sum(
+    reader: LedgerReader, query: SpendQuery, since_ns: int = 0, gateway: int | None = None
+) -> int:
     tenant, unit, _ = split_account(query.account)
     spent = reader.spent(
         tenant,
-        since_utc_ns=int(query.since_utc_s * _NS),
+        since_utc_ns=max(since_ns, int(query.since_utc_s * _NS)),
         before_utc_ns=int(query.before_utc_s * _NS),
         worker=query.worker,
+        gateway=gateway,
     )
     if unit == "tokens":
         return spent.tokens

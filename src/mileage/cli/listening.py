@@ -11,13 +11,13 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses and processes of a running gateway; nothing here is secret.
 
     `admin_token_file` holds the admin token; None where the configuration does, or without an
-    admin plane.
+    admin plane. `ledger`: its directory; None where none is kept.
     """
 
     url: str
     admin_url: str | None
     admin_token_file: str | None
-    ledger: str
+    ledger: str | None
     models: list[str]
     pid: int
     worker_pids: list[int]

@@ -1,76 +1,53 @@
-"""The `mileage` command: registers the subcommands and maps errors to exit codes."""
+"""The `mileage` command: runs what is asked for, and maps errors to exit codes."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Annotated
 
 import typer
 
-from mileage import __version__
-from mileage.cli.keys import keys
-from mileage.cli.reload import reload
-from mileage.cli.replay import replay
-from mileage.cli.requests import requests
-from mileage.cli.roofline import roofline
-from mileage.cli.serve import serve
-from mileage.cli.simulate import simulate
-from mileage.cli.told_stdout import tell_of_stdout
-from mileage.cli.trace import trace
-from mileage.core.errors import ConfigError, MileageError, TraceError
+from mileage.cli.commands import asked_for, command_line
+from mileage.cli.error_document import UsageError, error_document, wants_json
+from mileage.cli.told_stdout import open_standard_files, tell_of_stdout
+from mileage.core.errors import ConfigError, FileError, MileageError, TraceError
 
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="mileage",
-    help="More tokens per GPU-dollar from self-hosted LLM inference, within the latency targets.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(serve)
-app.command()(reload)
-app.command()(requests)
-app.command()(replay)
-app.command()(roofline)
-app.add_typer(keys, name="keys")
-app.add_typer(simulate, name="simulate")
-app.add_typer(trace, name="trace")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """More tokens per GPU-dollar from self-hosted LLM inference, within the latency targets."""
+__all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; errors of ours become a line on stderr and an exit code."""
-    tell_of_stdout()
+    """Run the command line; errors become a line on stderr and an exit code, and where --json asks
+    for a document that has not been printed, a document of the error."""
+    open_standard_files()
+    file = tell_of_stdout()
+    error: Exception
     try:
         try:
-            app()
+            app = command_line(asked_for(sys.argv[1:]))
+            sys.exit(app(standalone_mode=False))
         finally:
             sys.stdout.flush()  # here it can still be told that it failed
     except BrokenPipeError:
         sys.exit(1)  # whoever reads has enough: nothing to tell
-    except (ConfigError, TraceError) as error:
-        typer.echo(f"mileage: {error}", err=True)
-        sys.exit(2)
-    except MileageError as error:
-        typer.echo(f"mileage: {error}", err=True)
+    except typer.Abort:
+        typer.echo("Aborted!", err=True)
         sys.exit(1)
+    except UsageError as caught:
+        error, code = caught, getattr(caught, "exit_code", 2)
+        caught.show()  # type: ignore[attr-defined]
+    except MileageError as caught:
+        error, code = caught, 2 if isinstance(caught, ConfigError | TraceError) else 1
+        typer.echo(f"mileage: {error}", err=True)
+    if wants_json(sys.argv[1:]) and not (file is not None and file.was_written):
+        _print(error_document(error, code))
+    sys.exit(code)
+
+
+def _print(document: str) -> None:
+    """On standard output; where that cannot be written, what is on standard error must do."""
+    with contextlib.suppress(OSError, FileError):
+        typer.echo(document)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

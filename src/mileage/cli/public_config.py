@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from mileage.cli.config import Config
+from mileage.storage.postgres_address import display_address
 from mileage.wire.url import display_url
 
 __all__ = ["public_config"]
@@ -19,6 +20,8 @@ def public_config(config: Config) -> dict[str, Any]:
     public["tenants"] = {
         name: {"keys": len(tenant.key_hashes)} for name, tenant in config.tenants.items()
     }
+    if config.ledger.database is not None:
+        public["ledger"]["database"] = display_address(config.ledger.database)
     for engine in public["engines"]:
         for key in ("url", "metrics_url", "dcgm_url"):
             if engine[key] is not None:

@@ -16,12 +16,14 @@ from mileage.cli.config_source import ConfigSource, Seen, certificate_digest, ch
 from mileage.cli.hot_keys import Plan, plan
 from mileage.core.errors import ConfigError, MileageError
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
+from mileage.gateway.admin.trial import Trial
 from mileage.gateway.supervisor import Confirmed
 
 __all__ = ["Apply", "Reloader"]
 
 _CERTIFICATE = "server.tls_cert"
 _WATCH_S = 1.0
+_AGAIN_S = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -51,6 +53,7 @@ class Reloader:
         self.config = config
         self._source, self._apply, self._utc_s = source, apply, utc_s
         self._certificate = certificate_digest(config.server)
+        self._trial_ends_s: float | None = None  # on time.monotonic
         self._turn = asyncio.Lock()
         self._asked = asyncio.Event()
         now_s = utc_s()
@@ -85,6 +88,47 @@ class Reloader:
                 raise MileageError(f"the configuration could not be read: {error!r}") from error
             return await self._carry_out(*found, why)
 
+    async def try_settings(self, trial: Trial) -> Reloaded:
+        """Put settings in force over what is written, until they are ended or have run out.
+
+        Raises ConfigError where what comes of it is not in order, or a setting needs a restart;
+        then all is as it was before, an earlier trial, too.
+        """
+        async with self._turn:
+            before = self._source.trial
+            self._source.trial = trial.settings
+            try:
+                found, certificate = await asyncio.to_thread(self._plan)
+                for key in found.restart_needed:
+                    if any(_meet(key, name) for name in trial.settings):
+                        raise ConfigError(key, "on trial", "a key that needs no restart")
+            except BaseException:
+                self._source.trial = before
+                raise
+            return await self._on_trial(trial, found, certificate)
+
+    async def _on_trial(self, trial: Trial, found: Plan, certificate: str | None) -> Reloaded:
+        until_utc_s = None
+        self._trial_ends_s = None
+        if trial.settings:
+            self._trial_ends_s = time.monotonic() + trial.for_s
+            until_utc_s = self._utc_s() + trial.for_s
+        self._status = msgspec.structs.replace(
+            self._status, trial=sorted(trial.settings), trial_until_utc_s=until_utc_s
+        )
+        why = f"on trial: {', '.join(trial.settings)}" if trial.settings else "a trial ends"
+        return await self._carry_out(found, certificate, why)
+
+    async def _end_trial_in_time(self) -> None:
+        """Nobody has ended it, or gone on with it: what is written is in force again."""
+        if self._trial_ends_s is not None and time.monotonic() >= self._trial_ends_s:
+            _log.warning("settings on trial have run out: %s", ", ".join(self._source.trial))
+            try:
+                await self.try_settings(Trial(settings={}, for_s=1.0))
+            except MileageError as error:  # what is written is not in order, perhaps soon
+                _log.error("they stay in force for now: %s", error)
+                self._trial_ends_s = time.monotonic() + _AGAIN_S
+
     async def run(self) -> None:
         """Reload when asked, and when the files were written; until cancelled."""
         before: Seen = {}
@@ -93,6 +137,7 @@ class Reloader:
                 async with asyncio.timeout(_WATCH_S):
                     await self._asked.wait()
             with contextlib.suppress(MileageError):  # it is logged and in the status
+                await self._end_trial_in_time()
                 if self._asked.is_set():
                     self._asked.clear()
                     await self.reload("SIGHUP")
@@ -146,6 +191,11 @@ class Reloader:
             error,
             exc_info=None if isinstance(error, ConfigError) else error,
         )
+
+
+def _meet(key: str, other: str) -> bool:
+    """One of two dotted keys is the other, or within it."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def _whole(seen: Seen) -> bool:

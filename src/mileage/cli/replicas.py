@@ -16,19 +16,23 @@ import msgspec
 
 from mileage.cli.config import Config
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
-from mileage.core.replica import ReplicaView
-from mileage.engines.config import EngineConfig
+from mileage.core.replica import Adapter, ReplicaView
+from mileage.engines.config import CPU, EmbeddedConfig, EngineConfig
 from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
+from mileage.engines.embedded.resolve import served_name
 from mileage.engines.remote import RemoteEngine, resolve, resolve_all
 from mileage.gateway.admin.fleet import ReplicaHealth
+from mileage.ledger.replica_clock import ReplicaSeen
+from mileage.ledger.replica_time import ReplicaState
 from mileage.scrape.cpu import CpuSource
 from mileage.scrape.poller import Poller
-from mileage.scrape.target import PollTarget
+from mileage.scrape.target import PollStatus, PollTarget
 
 __all__ = ["Move", "Replicas"]
 
 _DISABLED = "disabled by the operator"
 _MOVED = "its address has changed and was not found to be up yet"
+_EMBEDDED = "embedded"
 _EMBEDDED_GRACE_S = 5.0
 _EMBEDDED_SCRAPE_S = 2.0
 _log = logging.getLogger(__name__)
@@ -51,7 +55,8 @@ class Replicas:
 
     `model_path` is the embedded engine's model; None where engines are configured. `tell` passes
     an event to the workers, as soon as there are any; `observed` takes every observation, also of
-    a replica that is not in use; `forget` gets the name of one that is no more.
+    a replica that is not in use; `forget` gets the name of one that is no more; `changed` is called
+    when `seen` may say something else.
     """
 
     def __init__(
@@ -62,13 +67,16 @@ class Replicas:
         tell: Callable[[Event], None],
         observed: Callable[[ReplicaView], None],
         forget: Callable[[str], None],
+        changed: Callable[[], None],
     ) -> None:
         self._model_path, self._state_directory = model_path, state_directory
         self._tell, self._observed, self._forget = tell, observed, forget
+        self._changed = changed
         self._disabled: set[str] = set()
         self.engines: tuple[RemoteEngine, ...] = ()
         """Those in use, in the order of the configuration."""
         self._embedded: EmbeddedEngine | None = None
+        self._adapters: tuple[Adapter, ...] = ()
         self._poller = Poller(
             emit=self._heard,
             clock=time.monotonic,
@@ -104,11 +112,13 @@ class Replicas:
             state_dir=self._state_directory,
             on_change=self._embedded_changed,
         )
+        self._adapters = _adapters(config.embedded)
+        self._changed()
         await embedded.start()
         parts.push_async_callback(self._stop_embedded, embedded)
-        engine = resolve(EngineConfig(kind="llamacpp", name="embedded", url=embedded.url), {})
+        named = EngineConfig(kind="llamacpp", name=_EMBEDDED, url=embedded.url, gpu=CPU)
         return msgspec.structs.replace(
-            engine,
+            resolve(named, {}),
             authorization=embedded.authorization,
             connections_max=embedded.connections_max,
             # llama.cpp notices that the client of an answer which is no stream has left only after
@@ -127,6 +137,8 @@ class Replicas:
 
     async def _stop_embedded(self, embedded: EmbeddedEngine) -> None:
         await embedded.stop(0.0 if self.end_at_once else _EMBEDDED_GRACE_S)
+        self._embedded = None
+        self._changed()
 
     # --- other engines ------------------------------------------------------------------------
 
@@ -154,6 +166,7 @@ class Replicas:
                 self._disabled.discard(name)
                 self._forget(name)
         self.engines = move.engines
+        self._changed()
 
     def join(self, move: Move) -> None:
         """Watch what is new. One at another address is used when that was found to be up."""
@@ -188,7 +201,9 @@ class Replicas:
                 url=status.url,
                 enabled=status.name not in self._disabled,
                 up=None if status.checked_s is None else status.state == "up",
+                loading=status.loading,
                 models=status.models,
+                adapters=self._adapters or status.adapters,
                 reason=_DISABLED if status.name in self._disabled else status.health_error,
                 checked_s=status.checked_s,
                 version=status.version,
@@ -196,6 +211,23 @@ class Replicas:
             )
             for status in (known[e.name] for e in self.engines if e.name in known)
         ]
+
+    def seen(self) -> dict[str, ReplicaSeen]:
+        """What each replica holds now; without those of which nothing is known yet."""
+        embedded = self._embedded
+        if self._model_path is not None:
+            if embedded is None:
+                return {}
+            own: ReplicaState = "down" if embedded.pid is None else "up"
+            if embedded.loading or not self.engines:  # it is started for the first time
+                own = "warmup"
+            return {_EMBEDDED: ReplicaSeen(own, 1.0, CPU)}
+        known = {status.name: _state(status) for status in self._poller.status()}
+        return {
+            engine.name: ReplicaSeen(state, engine.gpus, engine.gpu)
+            for engine in self.engines
+            if (state := known.get(engine.name)) is not None
+        }
 
     def models(self) -> set[str]:
         """Models that they serve."""
@@ -212,28 +244,52 @@ class Replicas:
         """An event of the poller's."""
         if isinstance(event, Observed):
             self._observed(event.view)
-        elif isinstance(event, ReplicaUp):
+        elif isinstance(event, ReplicaUp | ReplicaDown):
+            self._changed()
+        if isinstance(event, ReplicaUp):
             self.up.set()
         if _replica_of(event) not in self._disabled or isinstance(event, Observed):
-            self._tell(event)
+            self._tell(self._complete(event))
+
+    def _complete(self, event: Event) -> Event:
+        """With what the engine of our own does not tell by itself."""
+        if self._adapters and isinstance(event, ReplicaUp):
+            return msgspec.structs.replace(event, adapters=self._adapters)
+        return event
 
     def _tell_again(self, name: str) -> None:
         """Tell the workers what the poller knows of a replica, unless it is disabled."""
         if name not in self._disabled:
             for event in self._poller.snapshot():
                 if _replica_of(event) == name:
-                    self._tell(event)
+                    self._tell(self._complete(event))
 
     def _embedded_changed(self, status: EmbeddedStatus) -> None:
+        self._changed()
         if not self.engines:
             return  # it has not been up yet
         if status.state == "up":
             # Where it was back before a check failed, the poller has nothing new to tell.
-            self._tell_again("embedded")
-            self._poller.check_now("embedded")
+            self._tell_again(_EMBEDDED)
+            self._poller.check_now(_EMBEDDED)
         else:
             _log.warning("the embedded engine is down: %s", status.reason)
-            self._heard(ReplicaDown("embedded", status.reason or "the engine is down"))
+            self._heard(ReplicaDown(_EMBEDDED, status.reason or "the engine is down"))
+
+
+def _state(status: PollStatus) -> ReplicaState | None:
+    """What a remote replica holds; None where no check has come to a verdict yet."""
+    if status.loading:
+        return "warmup"
+    return None if status.state == "starting" else status.state
+
+
+def _adapters(config: EmbeddedConfig) -> tuple[Adapter, ...]:
+    """Of the engine of our own, which runs every request with all the adapters that it has."""
+    if not config.lora:
+        return ()
+    name = served_name(config)
+    return (Adapter(name, "+".join(Path(path).stem for path in config.lora), name),)
 
 
 def _target(engine: RemoteEngine) -> PollTarget:

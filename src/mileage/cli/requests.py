@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import re
 import time
-from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
 from rich.table import Table
 
-from mileage.cli.config import ledger_directory, load_config
+from mileage.cli.bench_options import AsJson
+from mileage.cli.config import load_config
+from mileage.cli.ledger_options import ConfigFile, LedgerDirectory
+from mileage.cli.ledger_place import ledger_place
+from mileage.cli.requests_follow import follow_requests, request_document, utc_text
+from mileage.cli.since import since_utc_ns
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter
-from mileage.storage.sqlite import DATABASE_NAME
 
 __all__ = ["requests"]
 
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
 
 def requests(
-    config: Annotated[Path | None, typer.Option(help="Configuration file, mileage.toml.")] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Ledger directory. [default: of the configuration]")
-    ] = None,
+    config: ConfigFile = None,
+    ledger: LedgerDirectory = None,
     last: Annotated[
         int, typer.Option(min=0, max=100_000, help="How many requests to show, latest first.")
     ] = 20,
@@ -49,22 +46,33 @@ def requests(
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the whole database; exit 1 for a problem.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Print a JSON document a line for each request that is stored, until Ctrl-C.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the latest requests in the ledger.
 
-    Reads the database beside a running gateway, which is a fraction of a second behind.
+    Reads the database beside a running gateway, which is a fraction of a second behind. With
+    --follow it is a structured log of requests, for Loki, say: it begins now, or at --since.
 
     Example: mileage requests --last 50 --outcome failed --since 1h
     """
-    directory = _directory(config, ledger)
+    place = ledger_place(load_config(config, {}).ledger, ledger)
     where = RequestFilter(
         tenant=tenant,
         model=model,
         outcome=_outcome(outcome),
-        since_utc_ns=None if since is None else _since_utc_ns(since, time.time_ns()),
+        since_utc_ns=None if since is None else since_utc_ns(since, time.time_ns()),
     )
-    reader = LedgerReader(directory)
+    if follow:
+        follow_requests(place, where)
+        return
+    reader = LedgerReader(place)
     try:
         timelines = reader.last(last, where)
         counts = reader.counts(where) if count else None
@@ -79,14 +87,6 @@ def requests(
         raise typer.Exit(1)
 
 
-def _directory(config: Path | None, ledger: Path | None) -> Path:
-    flags = {"ledger.directory": None if ledger is None else str(ledger)}
-    directory = ledger_directory(load_config(config, flags).ledger)
-    if not (directory / DATABASE_NAME).exists():
-        raise ConfigError("--ledger", str(directory), f"a directory with a {DATABASE_NAME}")
-    return directory
-
-
 def _outcome(text: str | None) -> Outcome | None:
     if text is None:
         return None
@@ -94,21 +94,6 @@ def _outcome(text: str | None) -> Outcome | None:
         if text == outcome:
             return outcome  # type: ignore[no-any-return]
     raise ConfigError("--outcome", text, f"one of {', '.join(get_args(Outcome))}")
-
-
-def _since_utc_ns(text: str, now_utc_ns: int) -> int:
-    """A moment: a duration before now, or a date (and time), in UTC where it names no zone."""
-    match = re.fullmatch(r"(\d{1,9})([smhd])", text)
-    if match:
-        return now_utc_ns - int(match[1]) * _UNITS_S[match[2]] * 1_000_000_000
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError("--since", text, "90s, 15m, 2h, 7d, or 2026-01-31T12:00:00Z") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    since_epoch = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return since_epoch // dt.timedelta(microseconds=1) * 1000
 
 
 def _document(
@@ -119,28 +104,13 @@ def _document(
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "ledger": path,
-        "requests": [
-            {
-                **msgspec.structs.asdict(timeline),
-                "arrived_at_utc": _utc(timeline.arrived_at_utc_ns, "microseconds"),
-            }
-            for timeline in timelines
-        ],
+        "requests": [request_document(timeline) for timeline in timelines],
     }
     if counts is not None:
         document["counts"] = counts
     if problems is not None:
         document["problems"] = problems
     return document
-
-
-def _utc(utc_ns: int, precision: str) -> str:
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    try:
-        moment = epoch + dt.timedelta(microseconds=utc_ns // 1000)
-    except OverflowError:
-        return str(utc_ns)
-    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def _show(
@@ -176,7 +146,7 @@ def _requests_table(timelines: list[RequestTimeline]) -> Table:
     for t in timelines:
         output = t.output_tokens if t.output_tokens is not None else t.output_tokens_counted
         cells = (
-            _utc(t.arrived_at_utc_ns, "milliseconds"),
+            utc_text(t.arrived_at_utc_ns, "milliseconds"),
             t.tenant,
             t.model,
             f"{t.endpoint} (stream)" if t.stream else t.endpoint,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 import time
@@ -21,12 +20,13 @@ from mileage.cli.config import Config, state_directory
 from mileage.cli.config_source import ConfigSource
 from mileage.cli.host import Host
 from mileage.cli.listening import Listening
+from mileage.cli.logs import log_settings, set_up_logs
 from mileage.cli.progress import Steps
-from mileage.cli.worker import LOG_FORMAT
 from mileage.core.errors import ConfigError
 from mileage.engines.embedded.resolve import resolve_model
 from mileage.engines.remote import parse_engine
 from mileage.gateway.admin.token import resolve_token
+from mileage.storage.postgres_address import display_address
 
 __all__ = ["serve"]
 
@@ -79,6 +79,9 @@ def serve(
     ] = False,
     observe: _Observe = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+    log_format: Annotated[
+        str, typer.Option(help="Of the log on stderr: text, or json for a document a line.")
+    ] = "text",
     as_json: Annotated[
         bool, typer.Option("--json", help="When ready, print one JSON document to stdout.")
     ] = False,
@@ -107,14 +110,9 @@ def serve(
         "engines": _engines(engine or []),
         "aliases": _aliases(alias or []),
     }
-    _log_to_stderr(log_level)
-    _serve(ConfigSource(config, flags), log_level=log_level, as_json=as_json)
-
-
-def _log_to_stderr(level: str) -> None:
-    if level not in ("debug", "info", "warning", "error"):
-        raise ConfigError("--log-level", level, "debug, info, warning or error")
-    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    settings = log_settings(log_level, log_format)
+    set_up_logs(settings)
+    _serve(ConfigSource(config, flags), log_level=settings, as_json=as_json)
 
 
 def _engines(texts: list[str]) -> list[object] | None:
@@ -198,7 +196,9 @@ def _show(console: Console, config: Config, listening: Listening, took_s: float)
     console.print(f"API      [bold]{listening.url}[/bold]  [dim]ready in {took_s:.1f} s[/dim]")
     if listening.admin_url is not None:
         console.print(f"admin    {_dashboard(config, listening)}", soft_wrap=True, markup=False)
-    console.print(f"ledger   [dim]{listening.ledger}[/dim]", soft_wrap=True)
+    console.print(f"ledger   [dim]{listening.ledger or 'not kept'}[/dim]", soft_wrap=True)
+    if listening.ledger is not None and config.ledger.database is not None:
+        console.print(f"         [dim]{display_address(config.ledger.database)}[/dim]")
     model = listening.models[0] if listening.models else "MODEL"
     key = ' -H "Authorization: Bearer $KEY"' if config.key_hashes else ""
     messages = '[{"role": "user", "content": "What is a GPU? Answer in one sentence."}]'

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import typer
 from rich.console import Console
 
+from mileage.cli.html_report import check_report
 from mileage.cli.simulate_arguments import (
     CapacityArguments,
     CompareArguments,
+    OneRunArguments,
     RunArguments,
     taking,
 )
@@ -17,11 +19,13 @@ from mileage.cli.simulate_cache import cache
 from mileage.cli.simulate_capacity import Goal, capacity_of, impossible
 from mileage.cli.simulate_document import capacity_document, comparison_document, run_document
 from mileage.cli.simulate_fit import fit
-from mileage.cli.simulate_html import check_report, write_report
+from mileage.cli.simulate_html import write_report
 from mileage.cli.simulate_run import ArmRun, run_arm
 from mileage.cli.simulate_scenario import Scenario, scenario_of
+from mileage.cli.simulate_steps import step_file
 from mileage.cli.simulate_tables import show_capacity, show_comparison, show_run
 from mileage.cli.simulate_workload import Workload, workload
+from mileage.cli.usage import show_usage
 from mileage.core.errors import ConfigError
 
 __all__ = ["simulate"]
@@ -30,14 +34,16 @@ simulate = typer.Typer(rich_markup_mode=None)
 
 
 @simulate.callback(invoke_without_command=True)
-@taking(RunArguments)
-def run(context: typer.Context, arguments: RunArguments) -> None:
+@taking(OneRunArguments)
+def run(context: typer.Context, arguments: OneRunArguments) -> None:
     """Simulate a trace on a fleet that the gateway's own controller governs.
 
     Prints latencies, the share of requests that met their targets, cost and utilisation.
 
     Example: mileage simulate --trace synthetic:rate=8,duration=10m --model llama-3.1-8b --gpu h100
     --slo ttft=2s,itl=60ms
+
+    What each step of the engines computed, of which request: --steps steps.msgpack
 
     With features of its engines: --engine-option speculation.draft_tokens=3, or --engine-option
     disaggregation.decode_engines=2; with replicas that come and go: --replicas 4 --schedule
@@ -50,13 +56,22 @@ def run(context: typer.Context, arguments: RunArguments) -> None:
                 raise ConfigError(option.opts[0], value, f"it behind `{command}`")
         return
     if arguments.trace is None and arguments.model is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
+        show_usage(context, "--trace", as_json=arguments.as_json)
     check_report(arguments.report)
     scenario = scenario_of(arguments)
     console = Console(stderr=True, highlight=False)
-    with workload(arguments, console, once=True) as work:
-        done = run_arm(scenario, scenario.arms[0], work, console, rate_scale=arguments.rate_scale)
+    with (
+        step_file(arguments.steps, arguments.path) as watcher,
+        workload(arguments, console, once=True) as work,
+    ):
+        done = run_arm(
+            scenario,
+            scenario.arms[0],
+            work,
+            console,
+            rate_scale=arguments.rate_scale,
+            watcher=watcher,
+        )
     _report(arguments, scenario, work, [done])
     if arguments.as_json:
         typer.echo(run_document(scenario, work, done))

@@ -12,7 +12,7 @@ import typer
 
 from mileage.cli.trace import Columns, Format, KeepFailed, Spread, SpreadMax, TimeUnit
 
-__all__ = ["CapacityArguments", "CompareArguments", "RunArguments", "taking"]
+__all__ = ["CapacityArguments", "CompareArguments", "OneRunArguments", "RunArguments", "taking"]
 
 T = TypeVar("T")
 
@@ -230,6 +230,19 @@ class RunArguments:
         typer.Option(help="Write an HTML report to this file."),
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneRunArguments(RunArguments):
+    """Of `mileage simulate` itself."""
+
+    steps: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write every step of the engines to this file, with what it computed of each "
+            "request: mileage trace perfetto reads it. Not with --path fast."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

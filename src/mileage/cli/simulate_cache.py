@@ -17,7 +17,7 @@ from mileage.cli.cache_baselines import BASELINES, baseline_hits
 from mileage.cli.progress import Steps
 from mileage.cli.trace_source import open_trace
 from mileage.cli.wide_console import wide_console
-from mileage.core.errors import ConfigError, TraceError
+from mileage.core.errors import ConfigError
 from mileage.policy.eviction.choose import EVICTION_POLICIES, EvictionConfig, make_eviction
 from mileage.sim.cache_optimum import CacheOptimum
 from mileage.sim.cache_replay import CacheResult, cache_result, replay_cache
@@ -59,12 +59,8 @@ def cache(
     policies = _policies(policy)
     sizes = _sizes(size)
     console = Console(stderr=True, highlight=False)
-    try:
-        with Steps(console) as steps, open_trace(trace, progress=steps, key="--trace") as opened:
-            blocks = CacheTrace(opened, name=opened.name)
-    except TraceError as error:
-        typer.echo(f"mileage: {error}", err=True)
-        raise typer.Exit(2) from None
+    with Steps(console) as steps, open_trace(trace, progress=steps, key="--trace") as opened:
+        blocks = CacheTrace(opened, name=opened.name)
     results = _replay(blocks, policies, sizes, console)
     if as_json:
         typer.echo(msgspec.json.encode(_document(trace, blocks, results)))

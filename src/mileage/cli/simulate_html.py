@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from mileage import __version__
+from mileage.cli.html_report import write_page
 from mileage.cli.simulate_document import arm_assumptions, assumptions
 from mileage.cli.simulate_figures import BEST, WORST, figures_shown, marks
 from mileage.cli.simulate_intervals import interval_lines
@@ -22,10 +22,8 @@ from mileage.cli.simulate_lines import (
 from mileage.cli.simulate_run import ArmRun
 from mileage.cli.simulate_scenario import Scenario
 from mileage.cli.simulate_workload import Workload
-from mileage.cli.whole_file import check_place, whole_file
-from mileage.core.errors import ConfigError
 
-__all__ = ["check_report", "write_report"]
+__all__ = ["write_report"]
 
 _SIGNS = {BEST: 1, WORST: -1}
 _TILES = (
@@ -39,27 +37,17 @@ _TILES = (
 )
 
 
-def check_report(path: Path | None) -> None:
-    """Raises ConfigError where a report could not be written, before anything is simulated."""
-    if path is None:
-        return
-    if find_spec("plotly") is None:
-        raise ConfigError("--report", str(path), "plotly: pip install 'mileage[sim]'")
-    check_place(path, key="--report")
-
-
 def write_report(path: Path, scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> None:
     """Write the report of these simulations; the file is whole, or as it was before. Raises
     ConfigError, and FileError where writing fails."""
-    page = _page(scenario, work, runs).encode()
-    with whole_file(path, key="--report") as file:
-        file.write(page)
+    write_page(path, _page(scenario, work, runs))
 
 
 def _page(scenario: Scenario, work: Workload, runs: Sequence[ArmRun]) -> str:
     # Only here: it needs plotly, and those who ask for no report do not.
+    from mileage.dashboard.report_page import ReportRow
     from mileage.dashboard.sim_charts import ReportArm
-    from mileage.dashboard.sim_report import ReportRow, SimReport, render
+    from mileage.dashboard.sim_report import SimReport, render
 
     first = runs[0]
     fleets = {run.arm.fleet.name: fleet_line(run) for run in runs}

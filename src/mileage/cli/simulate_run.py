@@ -22,6 +22,7 @@ from mileage.cli.simulate_scenario import Arm, Scenario
 from mileage.cli.simulate_workload import Workload
 from mileage.sim.simulation import Progress as OnProgress
 from mileage.sim.simulation import SimResult, Simulation
+from mileage.sim.step_log import Watcher
 from mileage.sim.summary import Summary, summarise
 
 __all__ = ["ArmRun", "run_arm"]
@@ -54,10 +55,11 @@ def run_arm(
     *,
     rate_scale: float,
     label: str | None = None,
+    watcher: Watcher | None = None,
 ) -> ArmRun:
     """Simulate one arm at that rate. Raises TraceError for a request that no trace may have."""
-    refusal: str | None = "--path python"
-    if scenario.path != "python":
+    refusal: str | None = "--path python" if watcher is None else "every step is looked at"
+    if scenario.path != "python" and watcher is None:
         # Only here: importing the compiler takes longer than most commands.
         from mileage.cli.simulate_fast import fast_refusal, prepare, run_compiled
 
@@ -70,7 +72,10 @@ def run_arm(
         with _bar(console, label or arm.name, work.count) as progress:
             started_s = time.perf_counter()
             simulation = Simulation(
-                arm.fleet.specs, control=scenario.control_of(arm), config=scenario.sim
+                arm.fleet.specs,
+                control=scenario.control_of(arm),
+                config=scenario.sim,
+                watcher=watcher,
             )
             result = simulation.run(work.at(rate_scale), progress=progress)
     wall_s = time.perf_counter() - started_s

@@ -16,8 +16,11 @@ from mileage.cli.progress import Steps
 from mileage.cli.trace_arguments import columns_of_options, read_options, trace_part, window_of
 from mileage.cli.trace_catalogue import CATALOGUE, trace_directory
 from mileage.cli.trace_fetch import fetch_trace
+from mileage.cli.trace_heatmap import register_heatmap
 from mileage.cli.trace_names import near_data_sets
+from mileage.cli.trace_otel import register_otel
 from mileage.cli.trace_output import write_format, write_lines
+from mileage.cli.trace_perfetto import register_perfetto
 from mileage.cli.trace_report import report_of, show_report
 from mileage.cli.trace_source import open_trace
 from mileage.cli.wide_console import wide_console
@@ -38,6 +41,9 @@ trace = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+register_heatmap(trace)
+register_otel(trace)
+register_perfetto(trace)
 
 Source = Annotated[
     str,

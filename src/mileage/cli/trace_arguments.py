@@ -33,6 +33,7 @@ _OPTIONS: Final = {
     "sample_ratio": "--sample",
     "rate_scale": "--rate-scale",
     "head": "--head",
+    "bad_max": "--bad-lines-max",
 }
 _OF_FILES: Final = ("format", "columns", "time_unit", "spread")
 

@@ -11,6 +11,7 @@ import msgspec
 import uvloop
 
 from mileage import __version__
+from mileage.cli.logs import set_up_logs
 from mileage.core.errors import MileageError
 from mileage.core.ports import JournalSink, RequestLog
 from mileage.gateway.config import GatewayConfig
@@ -19,14 +20,16 @@ from mileage.storage.config import LedgerConfig
 from mileage.storage.journal_writer import JournalWriter, new_header
 from mileage.storage.log import LogWriter
 
-__all__ = ["LOG_FORMAT", "command", "main"]
+__all__ = ["command", "main"]
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _log = logging.getLogger(__name__)
 
 
 def command(directory: Path, ledger: LedgerConfig, log_level: str) -> list[str]:
-    """How a worker is started; the supervisor adds the sockets and the index."""
+    """How a worker is started; the supervisor adds the sockets and the index.
+
+    `log_level` is what `log_settings` made.
+    """
     config = msgspec.json.encode(ledger).decode()
     return [sys.executable, "-m", "mileage.cli.worker", log_level, str(directory), config]
 
@@ -34,13 +37,15 @@ def command(directory: Path, ledger: LedgerConfig, log_level: str) -> list[str]:
 def main(arguments: list[str]) -> None:
     """Arguments: log level, ledger directory and configuration, control fd, listening fd, index."""
     log_level, directory, ledger, control_fd, listening_fd, index = arguments
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    set_up_logs(log_level)
     control = socket.socket(fileno=int(control_fd))
     listening = socket.socket(fileno=int(listening_fd))
     control.setblocking(False)
 
-    def open_log(config: GatewayConfig) -> RequestLog:
+    def open_log(config: GatewayConfig) -> RequestLog | None:
         options = msgspec.json.decode(ledger, type=LedgerConfig)
+        if not options.enabled:
+            return None
         return LogWriter(
             Path(directory),
             int(index),

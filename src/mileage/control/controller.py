@@ -9,9 +9,11 @@ import msgspec
 
 from mileage.control.config import ControlConfig
 from mileage.control.dispatcher import Dispatcher
+from mileage.control.experiment import ArmSeen, Experiment, changed
 from mileage.control.failover import next_replica
 from mileage.control.governor import Governor
 from mileage.control.intake import Intake
+from mileage.control.plausible import TOKENS_MAX, plausible
 from mileage.control.replicas import Replicas, ReplicaState, Takers
 from mileage.control.spend import Spend
 from mileage.core.actions import Action, Reject, RejectReason
@@ -24,10 +26,12 @@ from mileage.core.events import (
     Cancelled,
     ConfigChanged,
     Event,
+    ExperimentChanged,
     Failed,
     Finished,
     FirstToken,
     Observed,
+    OthersSeen,
     ReplicaDown,
     ReplicaUp,
     ShareChanged,
@@ -40,8 +44,6 @@ __all__ = ["Controller"]
 _NOTHING: tuple[Action, ...] = ()
 _LACKS_NOTHING: Mapping[str, Collection[Endpoint]] = {}
 _BUSY_RETRY_S = 1.0
-_TOKENS_MAX = 1_000_000
-"""Output tokens of one answer, or prompt tokens: an engine that tells of more tells nonsense."""
 
 _decode_config = msgspec.json.Decoder(ControlConfig).decode
 
@@ -80,7 +82,8 @@ class Controller:
         self._routes = self._replicas.routes
         self._dispatcher = Dispatcher(config, self._replicas, random)
         self._flights, self._told = self._dispatcher.flights, self._dispatcher.told
-        self._in_flight_max = in_flight_max
+        self._in_flight_max, self._random = in_flight_max, random
+        self.experiment: Experiment | None = None
         self.version = 1
         self.failure: str | None = None
         self.ignored = 0
@@ -104,6 +107,13 @@ class Controller:
     def spend_of(self, request_id: int) -> Spend | None:
         """What a request cost that has just ended; told once, None where that is not known."""
         return self._dispatcher.intake.take_spend(request_id)
+
+    def arm_of(self, request: Request) -> ArmSeen | None:
+        """The arm of a request that is about to come; None: it is in no experiment."""
+        found = self._replicas.find(request)
+        if self.experiment is None or found is None:
+            return None
+        return self.experiment.seen(request, found[1])
 
     def replica_states(self) -> tuple[ReplicaState, ...]:
         """Every configured replica, in the order of the configuration."""
@@ -132,7 +142,7 @@ class Controller:
         if isinstance(event, Cancelled):
             return self._cancelled(event.request_id, now_s, event.output_tokens)
         if isinstance(event, Woke):
-            self._dispatcher.woken()
+            self._dispatcher.alarm.rang()
             if now_s >= self._replicas.half_open_due_s:
                 self._replicas.tick(now_s)
         elif isinstance(event, Observed):
@@ -143,9 +153,14 @@ class Controller:
             self._replica_event(event, now_s)
         elif isinstance(event, ConfigChanged):
             return self._configure(event, now_s)
+        elif isinstance(event, ExperimentChanged):
+            self._split(event.settings, now_s)
         elif isinstance(event, ShareChanged):
             self._dispatcher.governor.share(event.ratio)
             self._dispatcher.intake.share(event.ratio, now_s)
+        elif isinstance(event, OthersSeen):
+            self._replicas.others_seen(dict(event.weights), now_s)
+            return _NOTHING
         elif isinstance(event, BudgetGranted | BudgetRecalled):
             self._dispatcher.intake.budget_event(event, now_s)
         return self._dispatcher.go_on(now_s)
@@ -214,8 +229,8 @@ class Controller:
             return _NOTHING
         del self._flights[event.request_id]
         replica, request, dispatcher = flight.replica, flight.request, self._dispatcher
-        if (event.output_tokens or 0) > _TOKENS_MAX or (event.prompt_tokens or 0) > _TOKENS_MAX:
-            event = _possible(event, request)
+        if (event.output_tokens or 0) > TOKENS_MAX or (event.prompt_tokens or 0) > TOKENS_MAX:
+            event = plausible(event, request)
         output_tokens = event.output_tokens
         if output_tokens is None and request.endpoint == "embeddings" and event.prompt_tokens:
             output_tokens = 0
@@ -284,8 +299,8 @@ class Controller:
             if replica.breaker.failed(flight.ticket, now_s):
                 self._replicas.refresh(replica)
         # Looked up anew: since the request came, its model may have gone, and come back elsewhere.
-        route = self._routes.get(flight.request.model)
-        takers = None if route is None else route.partial.get(flight.request.endpoint, route)
+        found = self._replicas.find(flight.request)
+        takers = None if found is None else found[1]
         following = None
         if takers is not None and event.retryable:
             following = next_replica(
@@ -295,7 +310,7 @@ class Controller:
                 now_s,
                 attempts_max=self._dispatcher.config.routing.attempts_max,
                 replicas=self._replicas,
-                router=self._dispatcher.router,
+                router=self._dispatcher.router_of(flight),
             )
         if following is not None:
             flight.takers = takers or flight.takers
@@ -331,9 +346,22 @@ class Controller:
             self.ignored += 1
         elif isinstance(event, ReplicaUp):
             self._replicas.up(replica, event.models)
+            if self.experiment is not None:
+                self.experiment.forget(replica.name)
             self._dispatcher.governor.due_s = now_s  # its limit is decided before it is used
         else:
             self._replicas.down(replica, event.reason)
+
+    def _split(self, settings: str, now_s: float) -> None:
+        """Split the traffic by other settings; those that are none are ignored."""
+        dispatcher, replicas = self._dispatcher, self._replicas
+        try:
+            self.experiment = dispatcher.experiment = changed(
+                self.experiment, settings, dispatcher.config, replicas, self._random, now_s
+            )
+        except (msgspec.DecodeError, MileageError):
+            self.ignored += 1
+        dispatcher.governor.due_s = now_s  # limits are decided before they are used
 
     def _configure(self, event: ConfigChanged, now_s: float) -> Sequence[Action]:
         """Take on another configuration; a document that is none is ignored, and the old stays."""
@@ -366,13 +394,3 @@ class Controller:
             self._dispatcher.give_up(event.request_id, now_s)
             actions.append(Reject(event.request_id, "upstream_failed"))
         return actions
-
-
-def _possible(event: Finished, request: Request) -> Finished:
-    """The event without counts that no engine can have come to: one would weigh for days."""
-    prompt, output = event.prompt_tokens, event.output_tokens
-    if output is not None and output > _TOKENS_MAX * max(1, request.choices):
-        event = msgspec.structs.replace(event, output_tokens=None)
-    if prompt is not None and prompt > _TOKENS_MAX * max(1, request.batch_items):
-        event = msgspec.structs.replace(event, prompt_tokens=None)
-    return event

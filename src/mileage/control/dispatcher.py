@@ -6,14 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from random import Random
 
+from mileage.control.alarm import Alarm
 from mileage.control.config import ControlConfig
+from mileage.control.experiment import Experiment
 from mileage.control.flight import Flight, make_flight
 from mileage.control.governor import Governor
 from mileage.control.gpu_meter import weight_of
 from mileage.control.intake import Intake
 from mileage.control.replicas import Replica, Replicas, Route, Takers
 from mileage.control.unfunded import Unfunded
-from mileage.core.actions import Action, Dispatch, Hold, Join, Reject, WakeAt
+from mileage.core.actions import Action, Dispatch, Hold, Join, Reject
 from mileage.core.events import Finished
 from mileage.core.request import Request
 from mileage.policy.batching import BatchWindow
@@ -44,8 +46,9 @@ class Dispatcher:
         self.batches = BatchWindow(config.merging)
         self.intake = Intake(config)
         self.flights: dict[int, Flight] = {}
+        self.experiment: Experiment | None = None
         self._unfunded = Unfunded()
-        self._wake_s = math.inf
+        self.alarm = Alarm()
         self._merging = True
         self.told: list[Action] = []
         """What became of requests since this was last cleared: not to be lost if a part raises."""
@@ -58,6 +61,8 @@ class Dispatcher:
         self.governor.reconfigure(config)
         self.merges.config = self.batches.config = config.merging
         self.intake.reconfigure(config, now_s)
+        if self.experiment is not None:
+            self.experiment.reconfigure(config)
 
     def open_up(self, now_s: float) -> Sequence[Action]:
         """Only route from now on, and send all that is held."""
@@ -70,8 +75,11 @@ class Dispatcher:
         self, request: Request, route: Route, takers: Takers, now_s: float
     ) -> Sequence[Action]:
         """Take on a request that `takers` can serve: send, join, hold or refuse it."""
+        arm, experiment = None, self.experiment
+        if experiment is not None:
+            request, takers, arm = experiment.assign(request, takers)
         pool = takers.pool or self.governor.pool(takers)
-        flight = make_flight(request, route, takers, pool, self.config)
+        flight = make_flight(request, route, takers, pool, self.config, arm)
         if self.intake.limits:
             refusal = self._refusal(flight, now_s)
             if refusal is not None:
@@ -146,9 +154,9 @@ class Dispatcher:
 
     def place(self, flight: Flight, now_s: float) -> Sequence[Action]:
         """Send the request, hold it, or refuse it."""
-        if not flight.takers.serving:
-            self._find(flight)
         takers = flight.takers
+        if not (takers.closed.loads or takers.half_open):
+            takers = self._find(flight)
         if takers.half_open:
             # The probe goes at once, not when chance picks it: its capacity may be needed.
             return (self.send(flight, takers.half_open[0], now_s),)
@@ -156,8 +164,8 @@ class Dispatcher:
         if not candidates.loads:
             refusal = Reject(flight.request.id, "no_replica", takers.retry_after_s(now_s))
             return (self.refuse(flight, refusal, now_s),)
-        prefix_key = flight.request.prefix_key
-        replica = self.router.choose(candidates, flight.work, prefix_key, now_s)
+        router = self.router if flight.arm is None else self.router_of(flight)
+        replica = router.choose(candidates, flight.work, flight.request.prefix_key, now_s)
         throttle = replica.throttle
         throttle.arrivals += 1
         if self.mode == "act":
@@ -192,14 +200,20 @@ class Dispatcher:
             return (*crowded, self.refuse(flight, found, now_s))
         return (*crowded, self.send(flight, found, now_s))
 
-    def _find(self, flight: Flight) -> None:
-        """Look up anew who serves the request: its model had gone, and may have come back."""
-        route = self.replicas.routes.get(flight.request.model)
-        if route is not None:
-            takers = route.partial.get(flight.request.endpoint, route)
-            if takers.serving:
-                flight.route, flight.takers = route, takers
-                flight.pool = self.governor.pool(takers)
+    def router_of(self, flight: Flight) -> Router:
+        """What routes the request: that of its arm, where there is an experiment."""
+        return (
+            self.router if self.experiment is None else self.experiment.router(flight, self.router)
+        )
+
+    def _find(self, flight: Flight) -> Takers:
+        """Look up anew who serves the request: its model may have come back; or its arm is gone."""
+        found = self.replicas.find(flight.request)
+        if found is not None and found[1].serving:
+            flight.route, takers = found
+            flight.takers = takers.own_or_all(flight.arm)
+            flight.pool = self.governor.pool(takers)
+        return flight.takers
 
     def send(self, flight: Flight, replica: Replica, now_s: float) -> Dispatch:
         """Send the request to the replica."""
@@ -290,6 +304,8 @@ class Dispatcher:
     def go_on(self, now_s: float) -> Sequence[Action]:
         """Do all that has become due, or possible: after anything but a request's own events."""
         actions: list[Action] = []
+        if self.experiment is not None and self.experiment.turn(now_s):
+            self.governor.due_s = min(self.governor.due_s, now_s)
         for leader_id in self.batches.due(now_s):
             actions += self._collected(leader_id, now_s)
         if now_s >= self.governor.due_s:
@@ -333,9 +349,11 @@ class Dispatcher:
             takers = flight.takers
             if takers.closed.loads or takers.half_open:
                 refusal = self.governor.late(flight, now_s)
+            elif flight.arm is not None:
+                actions += self._release((flight,), now_s)  # to the other arm
+                continue
             else:
-                retry_after_s = takers.retry_after_s(now_s)
-                refusal = Reject(flight.request.id, "no_replica", retry_after_s)
+                refusal = Reject(flight.request.id, "no_replica", takers.retry_after_s(now_s))
             actions.append(self.refuse(flight, refusal, now_s))
         return actions
 
@@ -373,15 +391,10 @@ class Dispatcher:
     def _wake(self, now_s: float) -> tuple[Action, ...]:
         """Ask to be woken when something is next due, unless that was asked before."""
         due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s)
+        if self.experiment is not None:
+            due_s = min(due_s, self.experiment.due_s)
         if self._unfunded.total:
             due_s = min(due_s, self._unfunded.due_s)
         if self.governor.held:
             due_s = min(due_s, max(now_s, self.governor.due_s), self.governor.next_expiry_s())
-        if due_s == math.inf or now_s < self._wake_s <= due_s:
-            return _NOTHING
-        self._wake_s = due_s
-        return (WakeAt(due_s),)
-
-    def woken(self) -> None:
-        """The time that was asked for has come."""
-        self._wake_s = math.inf
+        return self.alarm.ask(due_s, now_s)

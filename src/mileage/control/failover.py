@@ -38,14 +38,21 @@ def next_replica(
         return None
     if now_s >= replicas.half_open_due_s:
         replicas.tick(now_s)
+    own = takers.of_arm(flight.arm)
+    found = _untried(own, flight, now_s, router)
+    if found is None and own is not takers:  # rather the other arm of an experiment than no answer
+        found = _untried(takers, flight, now_s, router)
+    if found is not None:
+        return found
+    if event.kind in _RETRY_IN_PLACE and takers.closed.loads == (flight.replica,):
+        return flight.replica
+    return None
+
+
+def _untried(takers: Takers, flight: Flight, now_s: float, router: Router) -> Replica | None:
     tried = flight.tried
     untried = [replica for replica in takers.closed.loads if not replica.bit & tried]
     if untried:
         candidates = Candidates(untried)
         return router.choose(candidates, flight.work, flight.request.prefix_key, now_s)
-    for replica in takers.half_open:
-        if not replica.bit & tried:
-            return replica
-    if event.kind in _RETRY_IN_PLACE and takers.closed.loads == (flight.replica,):
-        return flight.replica
-    return None
+    return next((replica for replica in takers.half_open if not replica.bit & tried), None)

@@ -9,6 +9,7 @@ import msgspec
 
 from mileage.control.config import ControlConfig
 from mileage.core.request import Request
+from mileage.policy.experiment import ArmName
 from mileage.policy.load import work_of
 from mileage.policy.modality import normalised_load_tokens
 
@@ -41,6 +42,8 @@ class Flight(msgspec.Struct, eq=False):
     ttft_target_s: float | None
     deadline_s: float
     expires_s: float
+    arm: ArmName | None = None
+    """Of the experiment that ran when it came."""
     flow: Flow = None  # type: ignore[assignment]
     """Known once it is held."""
     queue: FairQueue | None = None
@@ -102,7 +105,12 @@ class Flight(msgspec.Struct, eq=False):
 
 
 def make_flight(
-    request: Request, route: Route, takers: Takers, pool: Pool, config: ControlConfig
+    request: Request,
+    route: Route,
+    takers: Takers,
+    pool: Pool,
+    config: ControlConfig,
+    arm: ArmName | None = None,
 ) -> Flight:
     """A request that has just come: what it is expected to take, and by when it should run."""
     arrived_s, governor, slo = request.arrived_s, config.governor, config.slo
@@ -134,4 +142,5 @@ def make_flight(
         target_s,
         deadline_s,
         expires_s,
+        arm,
     )

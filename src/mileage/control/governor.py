@@ -131,14 +131,19 @@ class Governor:
             f"the target is {flight.ttft_target_s:.3g} s"
         )
         # No forecast becomes better before the next request has ended.
-        retry_s = max(_RETRY_MIN_S, late_s + _pace(flight.pool, flight.takers)[1])
+        retry_s = self._retry_s(late_s + _pace(flight.pool, flight.takers)[1])
         return Reject(flight.request.id, "deadline", retry_s, detail)
 
     def full(self, flight: Flight) -> Reject:
         """The refusal of a request that there is no place for in the queue."""
         detail = f"{self.held} requests are waiting already (governor.queue_max)"
         wait_s = self._wait_s(flight.pool, flight.takers, flight)
-        return Reject(flight.request.id, "queue_full", max(_RETRY_MIN_S, wait_s), detail)
+        return Reject(flight.request.id, "queue_full", self._retry_s(wait_s), detail)
+
+    def _retry_s(self, wait_s: float) -> float:
+        """When to come again. By `queue_wait_max_s` all that waits now is served or given up, so
+        that no forecast of what waits is true beyond it, however slow the engine seems."""
+        return max(_RETRY_MIN_S, min(wait_s, self._config.queue_wait_max_s))
 
     def least_urgent(self, flight: Flight) -> Flight | None:
         """Which of those that are held is to be refused in place of this one; None: none is."""
@@ -264,8 +269,7 @@ class Governor:
         """The refusal of a request that has waited too long."""
         waited_s = now_s - flight.request.arrived_s
         detail = f"it has waited {waited_s:.2f} s and cannot be served in time any more"
-        retry_s = late_s + _pace(flight.pool, flight.takers)[1]
-        retry_s = max(_RETRY_MIN_S, retry_s)
+        retry_s = self._retry_s(late_s + _pace(flight.pool, flight.takers)[1])
         return Reject(flight.request.id, "deadline", retry_s, detail)
 
     def expired(self, now_s: float) -> Iterator[Flight]:

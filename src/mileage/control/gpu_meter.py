@@ -28,16 +28,22 @@ class GpuMeter:
     next one: the shares of all that have ended, and what those in flight have earned, are the busy
     time, always. When none is in flight the shares sum to it exactly.
 
+    Where other gateway workers have requests at the replica too, each has a meter of its own, and
+    is told from time to time the weight of what the others have there (`set_others`); the others'
+    part of each moment is not shared out. So the meters together share out about what there was,
+    where each by itself would share out all of it.
+
     Source of the clock: A. Demers, S. Keshav, S. Shenker, "Analysis and simulation of a fair
     queueing algorithm", SIGCOMM 1989, with processor sharing in place of bit-by-bit rounds.
     """
 
-    __slots__ = ("_clock", "_gpus", "_now_ns", "_owed", "_undivided", "_weights")
+    __slots__ = ("_clock", "_gpus", "_now_ns", "_others", "_owed", "_undivided", "_weights")
 
     def __init__(self, gpus: float = 1.0) -> None:
         self._gpus = _fixed(gpus)
         self._now_ns = 0
         self._weights = 0
+        self._others = 0
         self._clock = 0
         """GPU-ns per weight, with _BITS fraction bits."""
         self._undivided = 0
@@ -55,7 +61,8 @@ class GpuMeter:
         if passed_ns > 0:  # else it was told a little late: that time is shared out already
             self._now_ns = now_ns
             if weights:
-                steps, self._undivided = divmod(passed_ns * self._gpus + self._undivided, weights)
+                passed = passed_ns * self._gpus + self._undivided
+                steps, self._undivided = divmod(passed, weights + self._others)
                 self._clock += steps
         return self._clock
 
@@ -69,6 +76,17 @@ class GpuMeter:
             self._undivided = self._clock = 0
         self._owed = earned % _ONE_NS
         return earned >> _BITS
+
+    @property
+    def weight(self) -> int:
+        """Of all requests that are in flight now."""
+        return self._weights
+
+    def set_others(self, weight: int, now_s: float) -> None:
+        """From now on others have requests of so much weight there, at least 0."""
+        if weight != self._others:
+            self.start(0, now_s)
+            self._others = weight
 
     def set_gpus(self, gpus: float, now_s: float) -> None:
         """The replica has another number of GPUs from now on."""

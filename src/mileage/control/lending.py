@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from mileage.control.accounts import Window, account_name, budget_amount, window_at
+from mileage.control.budget_pool import PartGrant, PartReport
 from mileage.core.events import BudgetGranted, BudgetRecalled
 from mileage.policy.tenants import BudgetConfig
 
@@ -23,6 +24,8 @@ tell, and a part of the budget is lent all the same; done: known."""
 _CHUNKS_PER_WORKER = 2
 """Guided self-scheduling: with n workers each gets 1/(2 n) of what is left at a time."""
 _PAST_WINDOWS = 48
+_UNCERTAIN_RETRY_S = 30.0
+_UNREACHABLE_RETRY_S = 5.0
 
 
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +42,7 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     excess: int
     window_ends_utc_s: int
     possible_overshoot: int
-    """Lent although the ledger could not tell what was spent before."""
+    """Lent although the ledger could not tell what was spent before, or other gateways hold."""
     uncertain: int
     """Held back for workers that died, until the ledger tells what they spent."""
 
@@ -75,8 +78,21 @@ class _Past(msgspec.Struct, frozen=True, gc=False):
 class Lending:
     """One budget in its present window."""
 
-    def __init__(self, tenant: str, budget: BudgetConfig, now_utc_s: float) -> None:
+    def __init__(
+        self, tenant: str, budget: BudgetConfig, now_utc_s: float, *, shared: bool = False
+    ) -> None:
+        """`shared`: with other gateways; then no more is lent than the pool has granted."""
         self.tenant = tenant
+        self.part: int | None = 0 if shared else None
+        """What the pool has granted to this gateway in this window; None: all of it is ours."""
+        self.pool_part: int | None = None
+        """What the pool has on record for this gateway; None: it may be anything."""
+        self.blind_part = 0
+        """What is lent beside that while the pool cannot be asked."""
+        self.exhausted = False
+        """The pool has said that there is no more."""
+        self.renews_at_utc_s: float | None = None
+        """Before the window's end there may be more: a gateway that died may come back."""
         self.name = account_name(tenant, budget)
         self.opened_utc_s = now_utc_s
         """Requests that arrived earlier are the ledger's to tell of."""
@@ -119,6 +135,9 @@ class Lending:
         if len(self._past) > _PAST_WINDOWS:
             del self._past[min(self._past)]
         self.base_excess = 0
+        if self.part is not None:
+            self.part = self.pool_part = self.blind_part = 0
+            self.exhausted, self.renews_at_utc_s = False, None
         self.leases.clear()
         self.dead.clear()
         self.recalled.clear()
@@ -138,6 +157,48 @@ class Lending:
         """The ledger cannot tell what was spent before: lend no more than this part."""
         self.founding = "blind"
         self.withheld = self.amount - int(self.amount * ratio)
+        if self.part is not None:
+            self.blind_part = self.amount - self.withheld
+
+    def report(self) -> PartReport | None:
+        """What the pool is to be told; None: nothing yet, or nothing any more."""
+        if self.part is None or self.founding != "done":
+            return None
+        spent = self.base + sum(lease.spent for lease in self._lent())
+        kept = self.base + sum(lease.held for lease in self._lent())
+        asked = next(iter(self.asks.values()), 0)
+        wanted = max(0, asked - max(0, self.unlent))
+        if not (self.part or kept or wanted) and self.pool_part == 0:
+            return None
+        return PartReport(
+            account=self.name,
+            window=self.window.number,
+            ends_utc_s=self.window.ends_utc_s,
+            amount=self.amount,
+            part=self.part,
+            spent=spent,
+            kept=kept,
+            wanted=wanted,
+        )
+
+    def pooled(self, grant: PartGrant, now_utc_s: float) -> list[Delivery]:
+        """The pool's answer."""
+        self.part = self.pool_part = grant.granted
+        self.blind_part = 0
+        if grant.recalled:  # from now on, which is what the next report says
+            self.part = min(self.part, self.base + sum(lease.held for lease in self._lent()))
+        self.exhausted = grant.last
+        self.renews_at_utc_s = now_utc_s + _UNCERTAIN_RETRY_S if grant.uncertain else None
+        return self._recall(None) if grant.recalled else []
+
+    def pool_unreachable(self, ratio: float, now_utc_s: float) -> None:
+        """The pool cannot be asked: lend so much of the budget beside what was granted, once."""
+        if self.part is None or not self.asks:
+            return
+        if not self.blind_part:
+            self.blind_part = int(self.amount * ratio)
+        self.exhausted = True
+        self.renews_at_utc_s = now_utc_s + _UNREACHABLE_RETRY_S
 
     def left(self, worker: int, *, settled: bool) -> None:
         """A worker has ended. `settled`: it has told all that it spent."""
@@ -182,7 +243,10 @@ class Lending:
     def unlent(self) -> int:
         """What nobody has spent or holds; below 0 where the budget was lowered."""
         held = sum(lease.held for lease in self._lent())
-        return self.amount - self.withheld - self.base - held
+        limit = self.amount - self.withheld
+        if self.part is not None:
+            limit = min(limit, self.part + self.blind_part)
+        return limit - self.base - held
 
     def outstanding(self, but: int) -> int:
         """What others than the worker `but` hold and have not spent."""
@@ -201,9 +265,13 @@ class Lending:
             elif self.outstanding(worker):
                 said += self._recall(worker)
                 break
+            elif self.part is not None and not self.exhausted:
+                break  # until the pool has answered
             else:
                 said.append(self._grant(worker, unlent, now_utc_s, last=True))
             del self.asks[worker]
+        if not self.asks:
+            self.exhausted = False
         return said
 
     def recall_excess(self) -> list[Delivery]:
@@ -214,7 +282,10 @@ class Lending:
         if amount:
             self.leases.setdefault(worker, Lease()).granted += amount
             self.recalled.discard(worker)
-        renews_s = max(0.0, self.window.ends_utc_s - now_utc_s)
+        renews_at_utc_s: float = self.window.ends_utc_s
+        if last and self.renews_at_utc_s is not None:
+            renews_at_utc_s = min(renews_at_utc_s, self.renews_at_utc_s)
+        renews_s = max(0.0, renews_at_utc_s - now_utc_s)
         return worker, BudgetGranted(self.name, self.window.number, amount, renews_s, last)
 
     def _recall(self, asking: int | None) -> list[Delivery]:
@@ -239,6 +310,7 @@ class Lending:
             reserved=sum(lease.reserved for lease in leases),
             excess=self.base_excess + sum(lease.excess for lease in leases),
             window_ends_utc_s=self.window.ends_utc_s,
-            possible_overshoot=self.amount - self.withheld if self.founding == "blind" else 0,
+            possible_overshoot=self.blind_part
+            or (self.amount - self.withheld if self.founding == "blind" else 0),
             uncertain=sum(lease.outstanding for lease in self.dead.values()),
         )

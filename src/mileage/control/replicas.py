@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from mileage.control.config import ControlConfig
+from mileage.control.config import ControlConfig, GovernorConfig
+from mileage.control.experiment_config import ArmGovernor
 from mileage.control.first_limit import first_limit, make_throttle
 from mileage.control.gpu_meter import GpuMeter
-from mileage.core.request import Endpoint
+from mileage.control.replica_state import ReplicaState, ReplicaStateName
+from mileage.core.request import Endpoint, Request
 from mileage.policy.breaker import Breaker
+from mileage.policy.experiment import ArmName
 from mileage.policy.limits.choose import make_limit
 from mileage.policy.load import ReplicaLoad
 from mileage.policy.routing import Candidates, name_hash
@@ -23,27 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Replica", "ReplicaState", "ReplicaStateName", "Replicas", "Route", "Takers"]
 
-ReplicaStateName: TypeAlias = Literal["up", "down", "open", "half_open"]
-
 _LEFT = "not configured any more"
 _NEVER_UP = "not up yet"
 _OUTPUT_ASSUMED_TOKENS = 128.0
 _OUTPUT_GAIN_MIN = 0.05
-
-
-class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica for people. `reason`: why it is not used; None while it is up."""
-
-    name: str
-    state: ReplicaStateName
-    models: tuple[str, ...]
-    in_flight: int
-    reason: str | None = None
-    limit: int | None = None
-    """Requests that it may run at once; None where nothing limits them."""
-    limit_reason: str | None = None
-    policy_failed: bool = False
-    """The policy of its limit raised and was left out: it runs what the engine itself does."""
 
 
 class Replica(ReplicaLoad):
@@ -103,15 +87,20 @@ class Replica(ReplicaLoad):
             limit=self.throttle.limit,
             limit_reason=self.throttle.reason,
             policy_failed=self.throttle.failed,
+            gpu_weight=self.meter.weight,
         )
 
 
 class Takers:
     """Replicas that can serve a request, and those among them that take one now."""
 
-    __slots__ = ("closed", "half_open", "pool", "serving")
+    __slots__ = ("arms", "closed", "half_open", "pool", "serving", "sole")
 
     def __init__(self) -> None:
+        self.arms: tuple[Takers, Takers] | None = None
+        """Arm a's of them and arm b's, while an experiment parts them."""
+        self.sole: ArmName | None = None
+        """The arm that gets all the traffic, if one does."""
         self.pool: Pool | None = None
         """Theirs, once it was looked up; anew after each change."""
         self.serving: tuple[Replica, ...] = ()
@@ -141,6 +130,42 @@ class Takers:
         if closed != self.closed.loads:
             self.closed = Candidates(closed)
         self.half_open = tuple(r for r in up if r.breaker.state == "half_open" and r.breaker.admits)
+        if self.arms is not None:
+            for arm in self.arms:
+                arm.refresh()
+
+    def divide(self, in_b: Collection[str] | None, ratio: float) -> None:
+        """Part them: those of these names are arm b's, which gets that share of the traffic. None:
+        there are no arms.
+
+        What is held for the arms that were before is to be placed anew: nothing takes it there.
+        """
+        for arm in self.arms or ():
+            arm.serving = ()
+            arm.refresh()
+        self.arms = None
+        self.sole = "a" if ratio <= 0.0 else "b" if ratio >= 1.0 else None
+        if in_b is not None:
+            self.arms = (Takers(), Takers())
+            self.sort_arms(in_b)
+
+    def sort_arms(self, in_b: Collection[str]) -> None:
+        """Others serve now: sort them by arm."""
+        for in_arm_b, arm in enumerate(self.arms or ()):
+            arm.serving = tuple(r for r in self.serving if (r.name in in_b) == in_arm_b)
+            arm.refresh()
+
+    def of_arm(self, arm: ArmName | None) -> Takers:
+        """Those of one arm, where an experiment parts them; else all."""
+        if self.arms is None or arm is None:
+            return self
+        return self.arms[(self.sole or arm) == "b"]
+
+    def own_or_all(self, arm: ArmName | None) -> Takers:
+        """Those of the arm, if any of them takes requests; else all: rather those of the other arm
+        than none."""
+        own = self.of_arm(arm)
+        return own if own.closed.loads or own.half_open else self
 
 
 class Route(Takers):
@@ -184,10 +209,14 @@ class Replicas:
     """All configured replicas by name, and the routes by model."""
 
     __slots__ = (
+        "_arm_governor",
         "_bit",
         "_by_name",
         "_config",
         "_fleets",
+        "_in_b",
+        "_ratio",
+        "all_in_b",
         "half_open_due_s",
         "routes",
         "seen_up",
@@ -200,6 +229,11 @@ class Replicas:
         lacks: Mapping[str, Collection[Endpoint]],
     ) -> None:
         self._config = config
+        self._in_b: frozenset[str] | None = None
+        self._ratio = 0.0
+        self._arm_governor: ArmGovernor | None = None
+        self.all_in_b = False
+        """An experiment has all of them run what its arm b does, for a slot of time."""
         self._bit = 1
         self._by_name: dict[str, Replica] = {}
         for name in dict.fromkeys(names):
@@ -223,6 +257,37 @@ class Replicas:
         """The replica of that name, if it is configured."""
         return self._by_name.get(name)
 
+    def divide(
+        self, in_b: frozenset[str] | None, ratio: float, governor: ArmGovernor | None, now_s: float
+    ) -> None:
+        """Replicas of these names are arm b's from now on, with that share of the traffic, and run
+        its policies; None: all share them, by turns (`all_in_b`), or there is no experiment."""
+        before = {replica.name: self.governor_of(replica) for replica in self}
+        self._in_b, self._ratio, self._arm_governor, self.all_in_b = in_b, ratio, governor, False
+        for replica in self:
+            its = self.governor_of(replica)
+            if its != before[replica.name]:
+                replica.throttle.use(make_limit(its, limit=replica.throttle.limit))
+                replica.throttle.order(its, now_s)
+        for route in self.routes.values():
+            self._divide(route)
+
+    def _divide(self, route: Route) -> None:
+        for takers in (route, *route.partial.values()):
+            takers.divide(self._in_b, self._ratio)
+
+    def find(self, request: Request) -> tuple[Route, Takers] | None:
+        """The route of the request's model, and who serves its endpoint; None: nobody has it."""
+        route = self.routes.get(request.model)
+        return None if route is None else (route, route.partial.get(request.endpoint, route))
+
+    def governor_of(self, replica: Replica) -> GovernorConfig:
+        """What sets the limits of the replica: its arm's, where there is an experiment."""
+        governor, arm = self._config.governor, self._arm_governor
+        if arm is None or not (self.all_in_b or replica.name in (self._in_b or ())):
+            return governor
+        return arm.over(governor)
+
     def reconfigure(self, config: ControlConfig, now_s: float) -> None:
         """Decide by this from now on; what is known of the replicas that stay, stays.
 
@@ -238,8 +303,9 @@ class Replicas:
             replica.view_max_age_s = config.routing.view_max_age_s
             replica.throttle.told_max(config.replica_running_max.get(replica.name))
             if limits_changed:
-                replica.throttle.use(make_limit(config.governor, limit=replica.throttle.limit))
-                replica.throttle.order(config.governor, now_s)
+                its = self.governor_of(replica)
+                replica.throttle.use(make_limit(its, limit=replica.throttle.limit))
+                replica.throttle.order(its, now_s)
 
     def _replace(self, names: Sequence[str], lacks: Mapping[str, Collection[Endpoint]]) -> None:
         before = self._by_name
@@ -256,6 +322,11 @@ class Replicas:
         for model in list(self.routes):
             self._reassign(model)
 
+    def others_seen(self, weights: Mapping[str, int], now_s: float) -> None:
+        """So much do other workers have at the replicas."""
+        for replica in self:
+            replica.meter.set_others(weights.get(replica.name, 0), now_s)
+
     def up(self, replica: Replica, models: Sequence[str]) -> None:
         """The replica is healthy and serves exactly `models`."""
         models = tuple(dict.fromkeys(models))
@@ -268,7 +339,8 @@ class Replicas:
             replica.breaker.reset()
             replica.restarted()
             limit = first_limit(self._config)
-            replica.throttle.restarted(make_limit(self._config.governor, limit=limit), limit)
+            its = self.governor_of(replica)
+            replica.throttle.restarted(make_limit(its, limit=limit), limit)
         if models != replica.models:
             if models and models[:1] != replica.models[:1]:
                 # Engines list their base model first: those that share it are one fleet, whose
@@ -309,6 +381,12 @@ class Replicas:
         """Find the replicas that serve the model; forget it when none does."""
         route = self.routes.setdefault(model, Route())
         route.serve([replica for replica in self if model in replica.serves])
+        if self._in_b is not None:
+            for takers in (route, *route.partial.values()):
+                if takers.arms is None:
+                    takers.divide(self._in_b, self._ratio)
+                else:
+                    takers.sort_arms(self._in_b)
         if not route.serving:
             del self.routes[model]
             self._fleets.pop(model, None)

@@ -110,6 +110,11 @@ class Throttle:
         self._prefilling = 0
         self._in_flight_s = self._kv_s = self._decoding_s = self._prefilled = 0.0
 
+    @property
+    def policy(self) -> LimitPolicy:
+        """What decides the limit."""
+        return self._policy
+
     def use(self, policy: LimitPolicy) -> None:
         """Decide by another policy from now on."""
         self._policy = policy

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from mileage.control.accounts import AccountSpend, Window, account_name
+from mileage.control.budget_pool import PartGrant, PartReport
 from mileage.control.lending import BudgetState, Delivery, Lease, Lending
 from mileage.core.actions import AskBudget, ReturnBudget
 from mileage.core.bounds import require_range
@@ -46,7 +47,11 @@ class Treasury:
     as it was left.
     """
 
-    def __init__(self, tenants: Mapping[str, TenantLimits], *, now_utc_s: float) -> None:
+    def __init__(
+        self, tenants: Mapping[str, TenantLimits], *, now_utc_s: float, shared: bool = False
+    ) -> None:
+        """`shared`: with the treasuries of other gateways, by a pool; see `reports`."""
+        self._shared = shared
         self._accounts: dict[str, Lending] = {}
         self._workers: set[int] = set()
         self._closed = False
@@ -64,7 +69,7 @@ class Treasury:
                 name = account_name(tenant, budget)
                 account = known.get(name)
                 if account is None:
-                    account = Lending(tenant, budget, now_utc_s)
+                    account = Lending(tenant, budget, now_utc_s, shared=self._shared)
                 else:
                     account.configure(budget)
                     account.roll(now_utc_s)
@@ -161,6 +166,42 @@ class Treasury:
         for name, account in self._accounts.items():
             known = None if spent is None else spent.get((name, account.window.number), 0)
             account.reconcile(worker, known)
+        return self._serve(self._accounts.values(), now_utc_s)
+
+    def reports(self, now_utc_s: float, *, leaving: bool = False) -> list[PartReport]:
+        """What the pool is to be told of all accounts, for an answer that `pooled` takes.
+        `leaving`: all that is not spent is given back."""
+        self._roll(now_utc_s)
+        found = [r for r in (a.report() for a in self._accounts.values()) if r is not None]
+        if leaving:
+            return [msgspec.structs.replace(report, part=0, wanted=0) for report in found]
+        return found
+
+    @property
+    def waits_for_pool(self) -> bool:
+        """Somebody asks for more than this gateway has."""
+        reports = (account.report() for account in self._accounts.values() if account.asks)
+        return any(report is not None and report.wanted for report in reports)
+
+    def pooled(self, grants: Iterable[PartGrant], now_utc_s: float) -> list[Delivery]:
+        """The pool's answer to `reports`."""
+        self._roll(now_utc_s)
+        said: list[Delivery] = []
+        for grant in grants:
+            account = self._accounts.get(grant.account)
+            if account is not None and grant.window == account.window.number:
+                said += account.pooled(grant, now_utc_s)
+        return said + self._serve(self._accounts.values(), now_utc_s)
+
+    def pool_unreachable(
+        self, then: Literal["open", "closed"], lease_ratio: float, now_utc_s: float
+    ) -> list[Delivery]:
+        """The pool cannot be asked: lend what was granted, and where that is used up `lease_ratio`
+        of the budget (open) or nothing more (closed), until it answers."""
+        self._roll(now_utc_s)
+        for account in self._accounts.values():
+            if account.founding == "done":
+                account.pool_unreachable(lease_ratio if then == "open" else 0.0, now_utc_s)
         return self._serve(self._accounts.values(), now_utc_s)
 
     def states(self, now_utc_s: float) -> list[BudgetState]:

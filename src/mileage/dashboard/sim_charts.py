@@ -9,13 +9,15 @@ import msgspec
 import numpy as np
 
 from mileage.core.slo import Slo
-from mileage.dashboard.sim_chart import (
+from mileage.dashboard.report_chart import (
     Axis,
     Chart,
     band,
+    chart,
     latency_range,
     line,
     log_axis,
+    share_curve,
     target_line,
     time_unit,
 )
@@ -27,7 +29,6 @@ from mileage.sim.timeline import Timeline, timeline_of
 __all__ = ["ReportArm", "Row", "distribution_charts", "time_rows"]
 
 _PER_HOUR_S: Final = 3600.0
-_CURVE_POINTS: Final = 400
 _COLOURS: Final = 6
 
 
@@ -121,7 +122,7 @@ def _latency_row(
             shown = "%{y:.3s}s"
             traces.append(line(name, time.x, columns[name], colour, width=width, shown=shown))
         shapes = [] if target_s is None else [target_line(target_s)]
-        charts.append(_chart(time.arm.name, traces, x_axis, y_axis, shapes=shapes))
+        charts.append(chart(time.arm.name, traces, x_axis, y_axis, shapes=shapes))
     if target_s is not None:
         about += "; dashed: the target"
     return Row(title, about, charts)
@@ -142,7 +143,7 @@ def _row(
     top = max(values, default=1.0) or 1.0
     y_axis = {"tickformat": tickformat, "range": list(limits or (0.0, top * 1.08))}
     charts = [
-        _chart(time.arm.name, traces, x_axis, y_axis)
+        chart(time.arm.name, traces, x_axis, y_axis)
         for time, traces in zip(times, drawn, strict=True)
     ]
     return Row(title, about, charts)
@@ -238,10 +239,12 @@ def distribution_charts(
         x_axis = log_axis(min(edges), max(edges)) if known else {}
         y_axis = {"tickformat": ".0%", "range": [0.0, 1.02]}
         shapes = [] if target_s is None else [target_line(target_s, axis="x")]
-        chart = _chart(title, traces, x_axis, y_axis, shapes=shapes, legend=len(arms) > 1)
+        drawn = chart(
+            title, traces, x_axis, y_axis, shapes=shapes, legend=len(arms) > 1, time=False
+        )
         of = "answers with several tokens" if column == of_gaps else "all requests"
         about = f"share of {of} by what it took at most"
-        found.append((title, about, {**chart, "time": False}))
+        found.append((title, about, drawn))
     deciles = _decile_chart(arms)
     if deciles is not None:
         about = "share within targets, by tenths of the requests from short prompts to long ones"
@@ -250,18 +253,13 @@ def distribution_charts(
 
 
 def _curve(result: SimResult, column: str) -> tuple[list[float], list[float]]:
-    """Distribution of what was answered, over all requests, in at most _CURVE_POINTS points."""
+    """Distribution of what was answered, over all requests."""
     out = result.outcomes
     answered = np.array(out.status, dtype=np.int8) == OK
     values = np.array(getattr(out, column))[answered]
-    values = np.sort(values[~np.isnan(values)])
-    if not len(values):
-        return [], []
-    at = np.unique(np.linspace(0, len(values) - 1, _CURVE_POINTS).astype(np.int64))
+    values = values[~np.isnan(values)]
     # Of the times of whole requests the curve ends at the share that was answered.
-    whole = len(values) if column.startswith("itl") else len(out)
-    share = (at + 1) / whole
-    return [float(f"{v:.5g}") for v in values[at]], [round(float(s), 5) for s in share]
+    return share_curve(values, len(values) if column.startswith("itl") else len(out))
 
 
 def _decile_chart(arms: Sequence[ReportArm]) -> Chart | None:
@@ -277,25 +275,4 @@ def _decile_chart(arms: Sequence[ReportArm]) -> Chart | None:
         return None
     x_axis = {"title": {"text": "tenth, by prompt length"}, "dtick": 1}
     y_axis = {"tickformat": ".0%", "range": [0.0, 1.02]}
-    chart = _chart("", traces, x_axis, y_axis, legend=len(arms) > 1)
-    return {**chart, "time": False}
-
-
-def _chart(
-    name: str,
-    traces: list[dict[str, Any]],
-    x_axis: Axis,
-    y_axis: Axis,
-    *,
-    shapes: Sequence[dict[str, Any]] = (),
-    legend: bool = True,
-) -> Chart:
-    return {
-        "name": name,
-        "traces": traces,
-        "xaxis": x_axis,
-        "yaxis": y_axis,
-        "shapes": list(shapes),
-        "legend": legend and sum(trace.get("showlegend", True) for trace in traces) > 1,
-        "time": True,
-    }
+    return chart("", traces, x_axis, y_axis, legend=len(arms) > 1, time=False)

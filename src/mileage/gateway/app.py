@@ -17,9 +17,11 @@ from mileage.gateway.call import Call
 from mileage.gateway.config import GatewayConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.exchange import Exchange
-from mileage.gateway.keys import KeyRing
+from mileage.gateway.keys import Caller, KeyRing
+from mileage.gateway.labels import LabelBook
 from mileage.gateway.merge_keys import NO_KEYS, merge_keys
 from mileage.gateway.origins import Origins
+from mileage.gateway.prompt_sample import PromptSample
 from mileage.gateway.refusals import Refusal
 from mileage.gateway.request_head import RequestHead
 from mileage.gateway.request_ids import RequestIds
@@ -50,12 +52,14 @@ class App:
         self._driver = driver
         self._ids = ids
         self._utc_ns = utc_ns
+        self._labels = LabelBook()
         self.draining = False
+        self.prompts = PromptSample()
         self.use(config)
 
     def use(self, config: GatewayConfig) -> None:
         """Answer by this configuration from the next request on."""
-        self._keys = KeyRing(config.key_hashes)
+        self._keys = KeyRing(config.key_hashes, config.key_names)
         self._aliases = config.aliases
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
         self._pass_authorization = not config.key_hashes
@@ -99,12 +103,13 @@ class App:
             self._origins.check(head.host, head.origin)
         if self.draining:
             raise Refusal(503, "the gateway is shutting down", retry_after_s=_DRAIN_RETRY_AFTER_S)
-        tenant = self._keys.tenant(head.authorization, head.api_key)
-        if tenant is None:
+        caller = self._keys.caller(head.authorization, head.api_key)
+        if caller is None:
             raise _key_refusal(head.authorization is None and head.api_key is None)
         credentials = head.credentials() if self._pass_authorization else b""
         priority = head.priority()
         body = parse_body(endpoint, http.body)
+        self.prompts.offer(endpoint, http.body, http.received_s)
         # Of the last byte's receipt: a pipelined request has waited since.
         waited_s = time.monotonic() - http.received_s
         arrived_at_utc_ns = self._utc_ns() - int(waited_s * 1e9)
@@ -118,7 +123,7 @@ class App:
         # Some by place: with more than 15 names a call goes through a dict, thrice as slow.
         request = Request(
             request_id,
-            tenant,
+            caller.tenant,
             model,
             endpoint,
             body.stream,
@@ -126,7 +131,7 @@ class App:
             prompt_tokens_estimate=body.prompt_tokens_estimate,
             prompt_tokens_max=body.prompt_tokens_max,
             output_tokens_max=body.output_tokens_max,
-            prefix_key=zlib.crc32(body.prefix, zlib.crc32(f"{tenant}\n{model}".encode())),
+            prefix_key=zlib.crc32(body.prefix, zlib.crc32(f"{caller.tenant}\n{model}".encode())),
             priority=priority,
             choices=body.choices,
             image_patches=body.media.image_patches,
@@ -147,9 +152,19 @@ class App:
             arrived_at_utc_ns=arrived_at_utc_ns,
             trace_id=head.trace_id(),
         )
+        self._identify(call, caller, head)
         exchange = Exchange(self._driver, connection, call)
         connection.owner = exchange
         self._driver.arrived(exchange)
+
+    def _identify(self, call: Call, caller: Caller, head: RequestHead) -> None:
+        """Note for the request's record what costs are told apart by."""
+        if caller.key is not None:
+            call.key = caller.key
+        if head.labels is not None:
+            call.labels = self._labels.read(head.labels, call.arrived_at_utc_ns)
+        if (adapters := self._driver.adapters) and call.request.model in adapters:
+            call.adapter = adapters[call.request.model].name
 
     # --- everything else ----------------------------------------------------------------------
 
@@ -183,14 +198,11 @@ class App:
         if self._origins.guarded:
             self._origins.check(http.header(b"host"), http.header(b"origin"))
         authorization, api_key = http.header(b"authorization"), http.header(b"x-api-key")
-        tenant = self._keys.tenant(authorization, api_key)
-        if tenant is None:
+        if self._keys.caller(authorization, api_key) is None:
             raise _key_refusal(authorization is None and api_key is None)
         served = self._driver.served_models()
         names = [*served, *(alias for alias, model in self._aliases.items() if model in served)]
-        listed = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "mileage"} for name in names
-        ]
+        listed = [self._listed(name) for name in names]
         if path == b"/v1/models":
             body = msgspec.json.encode({"object": "list", "data": listed})
         else:
@@ -203,6 +215,15 @@ class App:
             body = msgspec.json.encode(found[0])
         head = JSON_LINES + self._origins.lines(http.header(b"origin"))
         self._answer(connection, 200, head, body)
+
+    def _listed(self, name: str) -> dict[str, str | int]:
+        """A model as clients are told of it; an adapter with the model that it is for."""
+        shown: dict[str, str | int] = {"id": name, "object": "model", "created": 0}
+        adapter = self._driver.adapters.get(name)
+        if adapter is not None and adapter.base != name:
+            shown["parent"] = adapter.base
+        shown["owned_by"] = "mileage"
+        return shown
 
     def _preflight(self, http: HttpRequest, connection: ServerConnection) -> None:
         origin = self._origins.lines(http.header(b"origin"))

@@ -16,16 +16,20 @@ class Call:
     """`headers` are header lines for any engine; `credentials` those with the client's own key.
 
     The credentials go only to an engine for which no key of ours is configured. `answer_head` are
-    header lines that every answer to the client begins with, the request's id among them.
+    header lines that every answer to the client begins with, the request's id among them. `key`,
+    `adapter` and `labels` are for its record only (RequestTimeline).
     """
 
     __slots__ = (
+        "adapter",
         "answer_head",
         "arrived_at_utc_ns",
         "body",
         "credentials",
         "headers",
         "http",
+        "key",
+        "labels",
         "request",
         "trace_id",
     )
@@ -50,6 +54,9 @@ class Call:
         self.answer_head = answer_head
         self.arrived_at_utc_ns = arrived_at_utc_ns
         self.trace_id = trace_id
+        self.key: str | None = None
+        self.adapter: str | None = None
+        self.labels: str | None = None
 
     def upstream_request(self, target: Target, body: bytes | None = None) -> bytes:
         """The whole HTTP request for this replica; `body`: in place of its own."""

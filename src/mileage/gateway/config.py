@@ -16,6 +16,8 @@ from mileage.policy.tenants import TenantLimits
 
 __all__ = ["GatewayConfig", "JournalConfig", "ServerConfig", "TenantConfig", "Upstream"]
 
+_KEY_ENTRY = re.compile(r"([A-Za-z0-9._-]{1,64}=)?sha256:[0-9a-f]{64}")
+
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Section `[server]`: the socket that clients talk to, and its limits.
@@ -100,17 +102,24 @@ class TenantConfig(TenantLimits, frozen=True, kw_only=True, forbid_unknown_field
     """Section `[tenants.NAME]`: who may call, and how much. Keys are stored as SHA-256 only."""
 
     key_hashes: tuple[str, ...] = ()
-    """Hashes that `mileage keys create` prints; several keys may be valid at once."""
+    """Hashes that `mileage keys create` prints; several keys may be valid at once. Costs can be
+    told apart by the name before a hash: `ci=sha256:...`. Several keys may have one name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for value in self.key_hashes:
-            if not re.fullmatch(r"sha256:[0-9a-f]{64}", value):
+            if not _KEY_ENTRY.fullmatch(value):
                 raise ConfigError(
                     "tenants.*.key_hashes",
                     f"{len(value)} characters",  # not shown: it may be a key in the clear
-                    "'sha256:' and 64 hex digits (mileage keys create)",
+                    "'sha256:' and 64 hex digits (mileage keys create), after NAME= perhaps",
                 )
+
+    @property
+    def keys(self) -> dict[str, str | None]:
+        """Hash of each key -> its name, None where it has none."""
+        entries = (entry.rpartition("=") for entry in self.key_hashes)
+        return {digest: name or None for name, _, digest in entries}
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,12 +158,14 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a worker needs. `key_hashes`: lower-case SHA-256 hex digest -> tenant."""
+    """All that a worker needs. `key_hashes`: lower-case SHA-256 hex digest -> tenant; `key_names`:
+    the same of keys that have one -> the key's name."""
 
     server: ServerConfig = ServerConfig()
     upstreams: tuple[Upstream, ...] = ()
     aliases: dict[str, str] = {}
     key_hashes: dict[str, str] = {}
+    key_names: dict[str, str] = {}
     control: ControlConfig = ControlConfig()
     journal: JournalConfig = JournalConfig()
     on_ledger_failure: Literal["open", "closed"] = "open"

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from mileage.control.controller import Controller
+from mileage.control.experiment import ArmSeen
 from mileage.core.actions import AskBudget, Dispatch, Join, Reject, ReturnBudget, WakeAt
 from mileage.core.events import Arrived, Cancelled, Event, ReplicaUp, Woke
 from mileage.core.ports import JournalSink, RequestLog
+from mileage.core.replica import Adapter
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.config import GatewayConfig
@@ -46,13 +48,13 @@ def _no_treasury(actions: list[AskBudget | ReturnBudget]) -> None:
 
 
 class Driver:
-    """Owns the exchanges in flight of one worker."""
+    """Owns the exchanges in flight of one worker. Without a `request_log` nothing is recorded."""
 
     def __init__(
         self,
         controller: Controller,
         targets: Iterable[Target],
-        request_log: RequestLog,
+        request_log: RequestLog | None,
         metrics: GatewayMetrics,
         *,
         on_ledger_failure: Literal["open", "closed"],
@@ -64,6 +66,8 @@ class Driver:
         self._left: set[Target] = set()
         self.metrics = metrics
         self.merging = merging or MergingConfig()
+        self.adapters: dict[str, Adapter] = {}
+        """By the names of the models that they make."""
         self.exchanges: dict[int, Exchange] = {}
         self.orphans: dict[int, Generation] = {}
         """Generations whose leader has left, by its id."""
@@ -138,12 +142,14 @@ class Driver:
         if self.full and exchange.request.merge_key is not None:
             self._avoid_full(exchange)
         self.exchanges[exchange.request.id] = exchange
+        if self.controller.experiment is not None:
+            exchange.arm = self.controller.arm_of(exchange.request)
         self.handle(Arrived(exchange.request), exchange.request.arrived_s)
 
     def handle(self, event: Event, now_s: float) -> None:
         """Tell the controller, and perform its actions in order."""
         if type(event) is ReplicaUp:
-            self._models.update(event.models)
+            self._came_up(event)
         journal = self._journal
         if journal is None:
             actions = self.controller.handle(event, now_s)
@@ -243,7 +249,9 @@ class Driver:
 
         `cut` ends its connection, should `then` raise: a client must not wait for ever.
         """
-        self._record(self._request_log.encode_intent(request, arrived_at_utc_ns), then, cut)
+        log = self._request_log
+        record = b"" if log is None else log.encode_intent(request, arrived_at_utc_ns)
+        self._record(record, then, cut)
 
     def finish(self, timeline: RequestTimeline, then: Then, cut: Cut) -> None:
         """Record and count a request that has ended, forget it, and `then` send its last bytes."""
@@ -251,7 +259,19 @@ class Driver:
         # A name that no engine ever served is a client's free text: no label.
         model = timeline.model if timeline.model in self._models else "unknown"
         self.metrics.finished(timeline, model)
-        self._record(self._request_log.encode_finish(timeline), then, cut)
+        log = self._request_log
+        self._record(b"" if log is None else log.encode_finish(timeline), then, cut)
+
+    def count_arm(self, timeline: RequestTimeline, seen: ArmSeen, failure: str | None) -> None:
+        """Count a request that has ended for its arm; `failure`: why an attempt of it failed."""
+        experiment = self.controller.experiment
+        if experiment is None or experiment.plan.split.name != seen.experiment:
+            return
+        crossed = experiment.is_crossed(seen, timeline.replica)
+        if failure == "busy":  # a limit of ours
+            failure = None
+        met = self.metrics.targets.met(timeline)
+        self.metrics.experiment.finished(timeline, seen, crossed=crossed, failure=failure, met=met)
 
     def flush(self) -> None:
         """Write the records of this turn of the loop with one system call, then go on with each."""
@@ -259,13 +279,7 @@ class Driver:
         waiting, self._waiting = self._waiting, []
         if not records:
             return
-        try:
-            written = self._request_log.write(records)
-        except Exception:
-            _log.exception("the request log failed")
-            written = False
-        self._count(written, len(records))
-        may_go_on = written or not self._fail_closed
+        may_go_on = self._request_log is None or self._write(self._request_log, records)
         for then, cut in waiting:
             try:
                 then(may_go_on)
@@ -274,6 +288,12 @@ class Driver:
                 cut()
         if self._idle is not None and not self.exchanges:
             self._idle.set()
+
+    def _came_up(self, event: ReplicaUp) -> None:
+        self._models.update(event.models)
+        for model in event.models:
+            self.adapters.pop(model, None)
+        self.adapters.update((adapter.model, adapter) for adapter in event.adapters)
 
     def snapshot_ledger(self) -> None:
         """Bring the counters of ledger and journal records up to date."""
@@ -299,6 +319,16 @@ class Driver:
         else:
             # At the end of this turn: all that the sockets brought with it is written at once.
             asyncio.get_running_loop().call_soon(self.flush)
+
+    def _write(self, log: RequestLog, records: list[bytes]) -> bool:
+        """Write the records; whether their requests may go on."""
+        try:
+            written = log.write(records)
+        except Exception:
+            _log.exception("the request log failed")
+            written = False
+        self._count(written, len(records))
+        return written or not self._fail_closed
 
     def _count(self, written: bool, records: int) -> None:
         if written:

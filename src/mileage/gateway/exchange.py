@@ -18,6 +18,7 @@ from mileage.measure.timeline import TokenClock
 from mileage.wire.server import ServerConnection
 
 if TYPE_CHECKING:
+    from mileage.control.experiment import ArmSeen
     from mileage.gateway.driver import Cut, Driver, Then
     from mileage.gateway.generation import Generation
 
@@ -44,6 +45,7 @@ class Exchange:
         "_connection",
         "_driver",
         "_recorded",
+        "arm",
         "behind_bytes",
         "call",
         "done",
@@ -58,6 +60,8 @@ class Exchange:
         self._behind: list[bytes] | None = None
         self._clock: TokenClock | None = None  # of one that joined after the first token
         self._recorded = True
+        self.arm: ArmSeen | None = None
+        """Of the experiment that runs, if it is in one."""
         self.behind_bytes = 0
         """Of the answer, kept back since the client was slow."""
         self.call = call
@@ -229,53 +233,55 @@ class Exchange:
         `shared`: what the record says of others that shared its generation.
         """
         self.done = True
-        request, generation = self.request, self.generation
+        call, request, generation = self.call, self.request, self.generation
         self.generation = None  # no cycle is left: what a request took is free at once
         arrived_s = request.arrived_s
-        replica = dispatched_s = gpu_ns = cost_nano_usd = None
+        replica = dispatched_s = gpu_ns = cost_nano_usd = failure = None
         attempts = 0
         tokens = NO_TOKENS
         if generation is not None:
-            attempts = generation.attempts
+            attempts, failure = generation.attempts, generation.failure
             replica, dispatched_s, gpu_ns, cost_nano_usd = self._sent(generation)
             if generation.meter is not None:
                 tokens = generation.meter.figures(arrived_s, self._clock)
                 usage = usage or generation.meter.usage
         if usage is None:
             usage = _UNUSED
-        self._driver.finish(
-            # By place: with more than 15 names a call goes through a dict, thrice as slow.
-            RequestTimeline(
-                request.id,
-                request.tenant,
-                request.model,
-                request.endpoint,
-                request.stream,
-                self.call.arrived_at_utc_ns,
-                outcome,
-                status,
-                replica,
-                attempts,
-                reason,
-                dispatched_s,
-                tokens.first_token_s,
-                tokens.last_token_s,
-                now_s - arrived_s,
-                usage.prompt_tokens,
-                usage.cached_tokens,
-                usage.output_tokens,
-                usage.reasoning_tokens,
-                tokens.output_tokens_counted,
-                tokens.itl_mean_s,
-                tokens.itl_p99_s,
-                tokens.itl_max_s,
-                tokens.token_times,
-                self.call.trace_id,
-                shared.merged_into,
-                shared.merged_members,
-                gpu_ns,
-                cost_nano_usd,
-            ),
-            then or _nothing,
-            self.abort,
+        # By place: with more than 15 names a call goes through a dict, thrice as slow.
+        timeline = RequestTimeline(
+            request.id,
+            request.tenant,
+            request.model,
+            request.endpoint,
+            request.stream,
+            call.arrived_at_utc_ns,
+            outcome,
+            status,
+            replica,
+            attempts,
+            reason,
+            dispatched_s,
+            tokens.first_token_s,
+            tokens.last_token_s,
+            now_s - arrived_s,
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.output_tokens,
+            usage.reasoning_tokens,
+            tokens.output_tokens_counted,
+            tokens.itl_mean_s,
+            tokens.itl_p99_s,
+            tokens.itl_max_s,
+            tokens.token_times,
+            call.trace_id,
+            shared.merged_into,
+            shared.merged_members,
+            gpu_ns,
+            cost_nano_usd,
+            call.key,
+            call.adapter,
+            call.labels,
         )
+        if self.arm is not None:
+            self._driver.count_arm(timeline, self.arm, None if failure is None else failure[0])
+        self._driver.finish(timeline, then or _nothing, self.abort)

@@ -45,7 +45,6 @@ class Generation:
         "_dispatched",
         "_done",
         "_driver",
-        "_failure",
         "_gaps",
         "_headers",
         "_last_token_s",
@@ -53,6 +52,7 @@ class Generation:
         "_whole",
         "attempts",
         "audience",
+        "failure",
         "id",
         "meter",
         "sent_s",
@@ -70,7 +70,7 @@ class Generation:
         self._batch: BatchCall | None = None
         self._dispatched = False
         self._done = False  # its end is recorded, or is about to be
-        self._failure: tuple[FailureKind, str] | None = None
+        self.failure: tuple[FailureKind, str] | None = None
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._last_token_s: float | None = None
@@ -140,7 +140,7 @@ class Generation:
 
     def reject(self, action: Reject, now_s: float) -> None:
         """Answer with a refusal, as the controller decided."""
-        self._refuse(lambda m: rejection(action, m.call.body.model, self._failure), now_s)
+        self._refuse(lambda m: rejection(action, m.call.body.model, self.failure), now_s)
 
     # --- told by the clients' sides -----------------------------------------------------------
 
@@ -349,7 +349,7 @@ class Generation:
         driver.metrics.upstream_failures.add((target.name, kind))
         message = f"{target.name}: {message}"
         if not audience.started:
-            self._failure = (kind, message)
+            self.failure = (kind, message)
             driver.handle(Failed(self.id, target.name, kind, True), now_s)
             return
         self.end()
@@ -361,7 +361,7 @@ class Generation:
 
     def _refuse(self, refusal_of: Callable[[Exchange], Refusal], now_s: float) -> None:
         self.end()
-        failure, refusal = self._failure, refusal_of(self.audience.members[0])
+        failure, refusal = self.failure, refusal_of(self.audience.members[0])
         self.audience.finish(
             "rejected" if failure is None else "failed",
             refusal.status,

@@ -12,7 +12,9 @@ from mileage.core.actions import AskBudget, ReturnBudget
 from mileage.core.events import Event
 from mileage.core.slo import SloConfig
 from mileage.gateway.config import GatewayConfig
+from mileage.gateway.pause_watch import LongPause
 from mileage.measure.metrics import FamilySnapshot
+from mileage.measure.prompt_likeness import Likeness
 
 __all__ = [
     "BudgetTalk",
@@ -74,6 +76,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     limit: float | None = None
     limit_reason: str | None = None
     policy_failed: bool = False
+    gpu_weight: int = 0
+    """Of what it has in flight there, for the GPU meters of the others."""
 
 
 class GovernorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     config_version: int | None = None
     """Of the configuration that it works by."""
     governor: GovernorReport | None = None
+    pauses: tuple[LongPause, ...] = ()
+    """What kept it from its requests in the last minute."""
+    likeness: Likeness | None = None
+    """What the prompts of late have in common."""
 
 
 class BudgetTalk(msgspec.Struct, frozen=True, kw_only=True, tag="budgets"):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from mileage.core.slo import SloConfig
 from mileage.core.timeline import RequestTimeline
+from mileage.gateway.experiment_metrics import ExperimentMetrics
 from mileage.gateway.governor_metrics import GovernorMetrics
 from mileage.gateway.latency_metrics import LatencyMetrics
+from mileage.gateway.pause_watch import PauseMetrics
 from mileage.gateway.record_metrics import RecordMetrics
 from mileage.gateway.target_metrics import TargetMetrics
 from mileage.gateway.usage_metrics import UsageMetrics
@@ -44,6 +46,8 @@ class GatewayMetrics(Families):
         self.targets = TargetMetrics(slo)
         self.governor = GovernorMetrics()
         self.records = RecordMetrics()
+        self.experiment = ExperimentMetrics()
+        self.pauses = PauseMetrics()
         self.connections = Gauge("mileage_connections", "Open client connections.")
         self.in_flight = Gauge("mileage_requests_in_flight", "Requests being answered.")
         self.draining = Gauge("mileage_draining", "Workers that drain: 1 each.")

@@ -15,6 +15,7 @@ _FORWARDED = frozenset(
 )
 _VARIANTS = frozenset((b"anthropic-version", b"anthropic-beta"))
 """Of these, what makes the answer another one."""
+_OURS = frozenset((b"x-mileage-priority", b"x-mileage-merge", b"x-mileage-labels"))
 _PRIORITIES: dict[bytes, Priority] = {b"high": "high", b"normal": "normal", b"low": "low"}
 _trace_parent = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -30,12 +31,14 @@ class RequestHead:
         "api_key",
         "authorization",
         "host",
+        "labels",
         "merge",
         "origin",
     )
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         authorization = api_key = trace = host = origin = priority = merge = None
+        labels: bytes | None = None
         lines = variant = b""
         for name, value in headers:
             if name == b"authorization":
@@ -48,10 +51,13 @@ class RequestHead:
                     trace = value
                 elif name in _VARIANTS:
                     variant += b"%b: %b\r\n" % (name, value)
-            elif name == b"x-mileage-priority":
-                priority = value
-            elif name == b"x-mileage-merge":
-                merge = value
+            elif name in _OURS:
+                if name == b"x-mileage-priority":
+                    priority = value
+                elif name == b"x-mileage-merge":
+                    merge = value
+                else:
+                    labels = value if labels is None else labels + b"," + value
             elif name == b"host":
                 host = value
             elif name == b"origin":
@@ -62,6 +68,7 @@ class RequestHead:
         self.host: bytes | None = host
         self.origin: bytes | None = origin
         self.merge: bytes | None = merge
+        self.labels: bytes | None = labels
 
     def credentials(self) -> bytes:
         """Header lines that hand the client's own key for the engine on, where we ask for none."""

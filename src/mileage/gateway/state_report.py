@@ -10,12 +10,20 @@ from mileage.control.replicas import ReplicaState
 from mileage.core.slo import SloConfig
 from mileage.gateway.driver import Driver
 from mileage.gateway.messages import GovernorReport, ReplicaStatus, Report
+from mileage.gateway.pause_watch import LongPause
+from mileage.measure.prompt_likeness import Likeness
 
 __all__ = ["state_report"]
 
 
 def state_report(
-    driver: Driver, *, connections: int, draining: bool, config_version: int
+    driver: Driver,
+    *,
+    connections: int,
+    draining: bool,
+    config_version: int,
+    pauses: tuple[LongPause, ...] = (),
+    likeness: Likeness | None = None,
 ) -> Report:
     """The present state of a worker; what its metrics say of the present is brought up to date."""
     metrics, controller = driver.metrics, driver.controller
@@ -49,11 +57,14 @@ def state_report(
                 limit=limits.get(state.name),
                 limit_reason=state.limit_reason if state.name in limits else None,
                 policy_failed=state.policy_failed,
+                gpu_weight=state.gpu_weight,
             )
             for state in states
         ],
         config_version=config_version,
         governor=governor,
+        pauses=pauses,
+        likeness=likeness,
     )
 
 

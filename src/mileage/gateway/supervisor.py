@@ -14,7 +14,15 @@ import msgspec
 
 from mileage.control.shares import Shares
 from mileage.core.errors import ConfigError, MileageError
-from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp, ShareChanged
+from mileage.core.events import (
+    Event,
+    ExperimentChanged,
+    Observed,
+    OthersSeen,
+    ReplicaDown,
+    ReplicaUp,
+    ShareChanged,
+)
 from mileage.gateway.budget_desk import BudgetDesk
 from mileage.gateway.channel import Channel
 from mileage.gateway.config import GatewayConfig, ServerConfig
@@ -106,6 +114,8 @@ class _Slot:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.version: int | None = None  # of the configuration, as the worker has reported
         self.in_flight = 0  # requests, as reported
+        self.gpu_weights: dict[str, int] = {}  # at each replica, as reported
+        self.others: dict[str, int] = {}  # the others' weights, as it was told last
 
 
 class Supervisor:
@@ -136,6 +146,7 @@ class Supervisor:
         self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]
         self._state: dict[str, ReplicaUp | ReplicaDown] = {}
         self._views: dict[str, Observed] = {}
+        self._experiment = ExperimentChanged("")
         self._shares: Shares[int] = Shares()
         self._draining = asyncio.Event()
         self._killed = False
@@ -161,6 +172,8 @@ class Supervisor:
             self._state[event.replica] = event
         elif isinstance(event, Observed):
             self._views[event.view.replica] = event
+        elif isinstance(event, ExperimentChanged):
+            self._experiment = event
         self._send(Deliver((event,)))
 
     def tell(self, pid: int, event: Event) -> None:
@@ -235,6 +248,20 @@ class Supervisor:
             if channel is not None:
                 channel.send(Deliver((ShareChanged(ratio),)))
 
+    def _tell_others(self, slot: _Slot) -> None:
+        """Tell a worker what the others have at the replicas: they share their GPU time.
+
+        Each is told after its own report only: with many workers that is work enough.
+        """
+        others: dict[str, int] = {}
+        for other in self._slots:
+            if other is not slot and other.channel is not None:
+                for name, weight in other.gpu_weights.items():
+                    others[name] = others.get(name, 0) + weight
+        if others != slot.others and slot.channel is not None:
+            slot.others = others
+            slot.channel.send(Deliver((OthersSeen(tuple(sorted(others.items()))),)))
+
     async def _keep(self, slot: _Slot) -> None:
         """Keep one worker running until drained."""
         backoff_s = _BACKOFF_S
@@ -299,8 +326,11 @@ class Supervisor:
     async def _talk(self, slot: _Slot, channel: Channel[FromWorker]) -> None:
         """Tell a worker all that it is to know, and hear it until it is gone."""
         channel.send(Configure(self._config, self._version))
+        if self._experiment.settings:  # first: no request is to go before it is known
+            channel.send(Deliver((self._experiment,)))
         channel.send(Deliver((*self._state.values(), *self._views.values())))
         slot.channel, slot.in_flight = channel, 0
+        slot.gpu_weights, slot.others = {}, {}
         self._share_out()
         if self._draining.is_set():
             channel.send(Drain())
@@ -311,8 +341,12 @@ class Supervisor:
                         _tell(partial(self._budgets.heard, slot.process.pid), message)
                 elif not isinstance(message, Ready):
                     slot.version, slot.in_flight = message.config_version, message.in_flight
+                    slot.gpu_weights = {
+                        r.name: r.gpu_weight for r in message.replicas if r.gpu_weight
+                    }
                     self._reported.set()
                     self._share_out()
+                    self._tell_others(slot)
                     _tell(self._on_report, message)
                 elif not slot.ready.done():
                     slot.ready.set_result(None)

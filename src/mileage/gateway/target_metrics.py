@@ -10,11 +10,11 @@ from mileage.core.timeline import RequestTimeline
 from mileage.measure.metrics import Counter, Families
 from mileage.measure.timeline import ttft_s
 
-__all__ = ["TargetMetrics"]
+__all__ = ["NOT_OURS", "TargetMetrics"]
 
 _Target: TypeAlias = Literal["ttft", "itl", "all"]
 
-_NOT_OURS = frozenset(
+NOT_OURS = frozenset(
     {
         "model_not_found",
         "endpoint_not_supported",
@@ -53,31 +53,41 @@ class TargetMetrics(Families):
 
     def finished(self, timeline: RequestTimeline, model: str) -> None:
         """Count a request that has ended; `model` is its label."""
-        if not timeline.stream:
-            return
+        first, smooth, both = self._judge(timeline)
+        if first is not None:
+            self._count(model, "ttft", first)
+        if smooth is not None:
+            self._count(model, "itl", smooth)
+        if both is not None:
+            self._count(model, "all", both)
+
+    def met(self, timeline: RequestTimeline) -> bool | None:
+        """Whether a request that has ended met all its targets; None: that cannot be said."""
+        return self._judge(timeline)[2]
+
+    def _judge(self, timeline: RequestTimeline) -> tuple[bool | None, bool | None, bool | None]:
+        """Whether it met the targets ttft, itl, all; None for what cannot be said."""
         slo = self.slo.of(timeline.model)
-        if slo.ttft_s is None and slo.itl_s is None:
-            return
+        if not timeline.stream or (slo.ttft_s is None and slo.itl_s is None):
+            return None, None, None
         outcome = timeline.outcome
-        if outcome == "failed" or (outcome == "rejected" and timeline.reason not in _NOT_OURS):
-            self._count(model, "all", False)
+        if outcome == "failed" or (outcome == "rejected" and timeline.reason not in NOT_OURS):
+            return None, None, False
         if outcome != "ok":
-            return
-        seen, met = False, True
+            return None, None, None
+        first = smooth = None
         first_s, itl_s = ttft_s(timeline), timeline.itl_p99_s
         alone_s = 0.0
         if slo.ttft_unloaded_ratio is not None and timeline.prompt_tokens:
             alone_s = self.alone_s(timeline.model, timeline.prompt_tokens)
         target_s = slo.ttft_target_s(alone_s)
         if target_s is not None and first_s is not None:
-            seen, met = True, first_s <= target_s
-            self._count(model, "ttft", met)
+            first = first_s <= target_s
         if slo.itl_s is not None and itl_s is not None:
             smooth = itl_s <= slo.itl_s
-            self._count(model, "itl", smooth)
-            seen, met = True, met and smooth
-        if seen:
-            self._count(model, "all", met)
+        if first is None and smooth is None:
+            return None, None, None
+        return first, smooth, first is not False and smooth is not False
 
     def _count(self, model: str, target: _Target, met: bool) -> None:
         self.requests.add((model, target, "yes" if met else "no"))

@@ -39,6 +39,7 @@ from mileage.gateway.messages import (
     ToWorker,
 )
 from mileage.gateway.metrics import GatewayMetrics
+from mileage.gateway.pause_watch import PauseWatch
 from mileage.gateway.refusals import error_body
 from mileage.gateway.request_ids import RequestIds
 from mileage.gateway.state_report import state_report
@@ -62,7 +63,7 @@ class Worker:
         *,
         index: int,
         seed: int,
-        request_log: RequestLog,
+        request_log: RequestLog | None,
         channel: Channel[ToWorker],
         journal: JournalSink | None = None,
         config_version: int = 1,
@@ -97,6 +98,7 @@ class Worker:
             error_body=error_body,
             refused=self._app.refused,
         )
+        self._pauses = PauseWatch(self.metrics.pauses)
         self._drained = asyncio.Event()
 
     async def run(self, sock: socket.socket) -> None:
@@ -107,6 +109,7 @@ class Worker:
         loop.add_signal_handler(signal.SIGINT, lambda: None)
         self._driver.start()
         await self._listener.start(sock, self._tls.context)
+        self._pauses.start(loop)
         self._channel.send(Ready(pid=os.getpid()))
         tasks = [loop.create_task(self._obey()), loop.create_task(self._report())]
         try:
@@ -119,12 +122,14 @@ class Worker:
 
     async def _end(self) -> None:
         """Take the parts down; what the cut connections still had in flight is recorded too."""
+        self._pauses.stop()
         await self._listener.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await self._driver.wait_idle()
         self._driver.stop()
-        self._request_log.close()
+        if self._request_log is not None:
+            self._request_log.close()
         if self._journal is not None:
             self._journal.close()
         self._tell_state()
@@ -225,6 +230,8 @@ class Worker:
             connections=len(self._listener.connections),
             draining=self._app.draining,
             config_version=self._config_version,
+            pauses=self._pauses.recent(),
+            likeness=self._app.prompts.summary(),
         )
 
 
@@ -243,7 +250,7 @@ async def run_worker(
     control: socket.socket,
     listening: socket.socket,
     index: int,
-    open_log: Callable[[GatewayConfig], RequestLog],
+    open_log: Callable[[GatewayConfig], RequestLog | None],
     open_journal: Callable[[GatewayConfig, int], JournalSink | None],
 ) -> None:
     """Run a worker on inherited sockets; the configuration comes as the first message.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from mileage.wire.upstream import PooledSink, UpstreamConnection
@@ -49,7 +50,7 @@ class UpstreamPool:
     """Connections to the engine at `url` (http://host:port/prefix or https://...).
 
     `prefix` is the url's path, to be put before each request's own; `authority` is for the Host
-    header.
+    header. `connection` makes one, where it is to be of another kind.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class UpstreamPool:
         connect_timeout_s: float,
         response_timeout_s: float,
         tls: ssl.SSLContext | None = None,
+        connection: Callable[[UpstreamPool], UpstreamConnection] = UpstreamConnection,
     ) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
@@ -70,6 +72,7 @@ class UpstreamPool:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._connections_max = connections_max
+        self._connection = connection
         self._connect_timeout_s = connect_timeout_s
         self._idle: dict[UpstreamConnection, float] = {}  # since when; the newest is last
         self._open: set[UpstreamConnection] = set()
@@ -136,7 +139,7 @@ class UpstreamPool:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(self), self._host, self._port, ssl=self._tls
+                    lambda: self._connection(self), self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
             sink.answer_broken("connect", f"no connection within {self._connect_timeout_s:g} s")

@@ -12,10 +12,12 @@ import httptools
 if TYPE_CHECKING:
     from mileage.wire.pool import UpstreamPool
 
-__all__ = ["AnswerSink", "BreakKind", "Carrier", "PooledSink", "UpstreamConnection"]
+__all__ = ["MALFORMED", "AnswerSink", "BreakKind", "Carrier", "PooledSink", "UpstreamConnection"]
 
 BreakKind: TypeAlias = Literal["connect", "timeout", "broken", "busy"]
 """busy: the pool is at its limit of connections; the engine was not asked."""
+MALFORMED = "malformed answer"
+"""What the message of a `broken` answer begins with that is no HTTP/1.1."""
 
 _log = logging.getLogger(__name__)
 _HEAD_BYTES_MAX = 65_536
@@ -202,7 +204,7 @@ class UpstreamConnection(asyncio.Protocol):
         except httptools.HttpParserCallbackError:
             raise  # an error of the sink's
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._broken("broken", f"malformed answer: {error}")
+            self._broken("broken", f"{MALFORMED}: {error}")
             return
         if not self._status:
             self._head_bytes += len(data)

@@ -87,7 +87,8 @@ def azure_columns(
     options, tally = options or ReadOptions(), tally if tally is not None else ReadTally()
     tally.format = "azure"
     ticks_seen, prompts, outputs = array("q"), array("q"), array("q")
-    for _, ticks, prompt, output in azure_figures(lines, path):
+    tally.expect_bad(options.bad_max)
+    for _, ticks, prompt, output in azure_figures(lines, path, tally.forgive):
         tally.records += 1
         if not (prompt and output):
             tally.failed += 1

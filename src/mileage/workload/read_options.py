@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from mileage.core.bounds import require_at_least, require_range
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, TraceError
 
 __all__ = ["ReadOptions", "ReadTally", "Spread", "TimeUnit", "TraceFormat"]
 
@@ -17,6 +17,8 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 Spread = Literal["none", "even", "random"]
 
 _REORDER_MAX: Final = 1_000_000
+_BAD_MAX: Final = 1_000_000_000
+_BAD_NAMED_MAX: Final = 8
 _SPREAD_MAX_S: Final = 3.0
 
 
@@ -41,6 +43,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int = 0
     reorder_places: int = 4096
     """Records may stand so many places too late; one that is later still is an error."""
+    bad_max: int = 0
+    """So many records may be broken: they are left out, counted and named (see ReadTally); one more
+    is an error. A trace without a first line or header is one in any case."""
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in get_args(TraceFormat):
@@ -56,14 +61,20 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.spread == "none" and self.spread_max_s != _SPREAD_MAX_S:
             raise ConfigError("spread_max_s", self.spread_max_s, "spread to be even or random")
         require_range("reorder_places", self.reorder_places, 1, _REORDER_MAX)
+        require_range("bad_max", self.bad_max, 0, _BAD_MAX)
 
 
 class ReadTally:
     """Counts of one reading, complete when it is over."""
 
-    __slots__ = ("failed", "format", "records", "reordered")
+    __slots__ = ("_bad_max", "bad", "bad_named", "failed", "format", "records", "reordered")
 
     def __init__(self) -> None:
+        self._bad_max = 0
+        self.bad = 0
+        """Records that are broken and were left out; none of `records`."""
+        self.bad_named: list[str] = []
+        """What is wrong with the first few of them, with file and line."""
         self.format: str | None = None
         """What was read; None before the first record."""
         self.records = 0
@@ -72,3 +83,15 @@ class ReadTally:
         """Those of them that generated nothing."""
         self.reordered = 0
         """Those that stood behind a later one."""
+
+    def expect_bad(self, bad_max: int) -> None:
+        """So many records may be broken."""
+        self._bad_max = bad_max
+
+    def forgive(self, error: TraceError) -> None:
+        """Count a record that is broken; raises the error where that is one too many."""
+        if self.bad >= self._bad_max:
+            raise error
+        self.bad += 1
+        if len(self.bad_named) < _BAD_NAMED_MAX:
+            self.bad_named.append(str(error))

@@ -34,8 +34,9 @@ def read_trace(
 
     `lines` are those of the file, with or without their ends; `path` names it in errors. The first
     request arrives at 0 s, but in traces that have a zero of their own (mooncake and mileage's).
-    `tally` is counted up on the way. Raises TraceError for a record that is not as its format says,
-    where it comes to it, and for a trace without any record; ConfigError for `columns` or a
+    `tally` is counted up on the way. Raises TraceError for a record that is not as its format says
+    (beyond the first `options.bad_max` of them), where it comes to it, and for a trace without any
+    record; ConfigError for `columns` or a
     `time_unit` of a trace that is no `csv`.
     """
     options = options or ReadOptions()
@@ -57,6 +58,7 @@ def _requests(
     else:
         raise TraceError(path, 1, "is empty: expected a trace")
     head[0] = head[0].removeprefix(_BYTE_ORDER_MARK)
+    tally.expect_bad(options.bad_max)
     tally.format = kind = options.format or detect_format(head[-1], path)
     _check_options(kind, options)
     rows = _rows(kind, chain(head, source), path, options, tally)

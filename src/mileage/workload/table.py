@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from mileage.core.errors import TraceError
@@ -13,15 +13,26 @@ __all__ = ["Table"]
 _CELL_CHARACTERS_MAX: Final = 16 * 1024 * 1024
 
 
+def _unforgiven(error: TraceError) -> None:
+    raise error
+
+
 class Table:
     """Iterates over (line, cells) of the rows below the header; empty lines are left out.
 
-    Every row has as many cells as the header. Raises TraceError for one that has not, for text that
-    is not UTF-8, and for quotes that do not fit.
+    Every row has as many cells as the header. Raises TraceError for text that is not UTF-8, and for
+    quotes that do not fit: what comes after them cannot be told apart. For a row of another length
+    it raises what `forgive` raises when it is given the error; else the row is left out.
     """
 
-    def __init__(self, lines: Iterable[bytes], path: str) -> None:
-        self._path = path
+    def __init__(
+        self,
+        lines: Iterable[bytes],
+        path: str,
+        *,
+        forgive: Callable[[TraceError], None] = _unforgiven,
+    ) -> None:
+        self._path, self._forgive = path, forgive
         # A row of ours may have a long list of blocks in one cell.
         csv.field_size_limit(_CELL_CHARACTERS_MAX)
         self._reader = csv.reader(self._decoded(lines), strict=True)
@@ -43,11 +54,9 @@ class Table:
         columns = self._columns
         for number, cells in self._rows():
             if len(cells) != columns:
-                raise TraceError(
-                    self._path,
-                    number,
-                    f"has {len(cells)} fields: expected {columns}, as the header",
-                )
+                message = f"has {len(cells)} fields: expected {columns}, as the header"
+                self._forgive(TraceError(self._path, number, message))
+                continue
             yield number, cells
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:

@@ -97,6 +97,27 @@ def test_a_child_that_dies_is_replaced_at_the_same_address(tmp_path: Path) -> No
     assert children() == []
 
 
+def test_it_loads_until_it_serves_and_not_while_it_waits_for_the_next_start(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        host = Host(tmp_path, LISTENS + SERVES)
+        seen = [host.engine.loading]
+        starting = asyncio.create_task(host.engine.start())
+        while not host.engine.loading:
+            await asyncio.wait([starting], timeout=0.01)
+        await starting
+        seen.append(host.engine.loading)
+        assert host.engine.pid is not None
+        os.kill(host.engine.pid, signal.SIGKILL)
+        await host.until(lambda changes: changes[-1].state == "down")
+        seen.append(host.engine.loading)
+        await host.engine.stop(WAIT_S)
+        assert seen == [False, False, False]
+
+    asyncio.run(scenario())
+
+
 def test_the_last_words_of_a_child_are_reported(tmp_path: Path) -> None:
     body = SERVES.replace("sys.stdin.read()", "sys.exit('GGML_ASSERT(n > 0) failed')")
 

@@ -132,4 +132,4 @@ def test_a_stop_does_not_wait_for_the_pause_before_the_next_start() -> None:
         await supervisor.stop()
         assert time.monotonic() - started_s < 0.2
 
-    with_supervisor(SERVES, check)
+    with_supervisor(SERVES + DIES_AFTER_A_MOMENT, check)

@@ -18,6 +18,7 @@ from benchmarks.support.mixed import DECK, deck
 from benchmarks.support.nginx import nginx_config, proxy_config
 from benchmarks.support.stacks import Upstreams
 from benchmarks.support.wrk import WrkResult, parse_wrk, wrk_script
+from mileage.cli.config import Config
 from mileage.engines.config import EngineConfig
 from mileage.gateway.config import ServerConfig, TenantConfig
 
@@ -43,6 +44,17 @@ def test_mileage_is_configured_with_keys_ledger_and_both_engines() -> None:
     assert len({tenant.key_hashes for tenant in tenants.values()}) == 2
     assert config["ledger"] == {"directory": "/tmp/x y/ledger"}
     assert config["admin"]["port"] == 9003
+
+
+def test_mileage_without_metering_keeps_looks_at_and_shares_out_nothing() -> None:
+    text = mileage_config(
+        UPSTREAMS, Path("/tmp/x"), port=9000, admin_port=9003, keys=["sk-a"], metering=False
+    )
+    config = msgspec.convert(tomllib.loads(text), Config)
+    assert [config.ledger.enabled, config.attribution.enabled, config.telemetry.enabled] == [
+        False
+    ] * 3
+    assert config.journal.enabled
 
 
 def test_litellm_is_configured_with_both_models_and_a_key() -> None:

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from mileage import __version__
 from mileage.cli.config import Config
 from mileage.cli.config_source import check_exposure
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError
 from mileage.gateway.config import ServerConfig, TenantConfig
-from mileage.gateway.keys import KeyRing, key_hash
+from mileage.gateway.keys import Caller, KeyRing, key_hash
 
 
 def run(*arguments: str) -> Any:
@@ -41,7 +41,7 @@ def test_a_new_key_opens_and_its_configuration_is_valid_toml() -> None:
     key = output.split("shown only now):")[1].split()[0]
     tenants = tomllib.loads(output[output.index("[tenants.") :])["tenants"]
     (digest,) = TenantConfig(**tenants["team-a"]).key_hashes
-    assert KeyRing({digest: "team-a"}).tenant(f"Bearer {key}".encode(), None) == "team-a"
+    assert KeyRing({digest: "a"}).caller(f"Bearer {key}".encode(), None) == Caller("a")
 
 
 def test_a_new_key_as_json() -> None:
@@ -54,6 +54,7 @@ def test_a_new_key_as_json() -> None:
     ("arguments", "key"),
     [
         pytest.param(["keys", "create", "no spaces"], "tenant", id="tenant"),
+        pytest.param(["keys", "create", "a", "--name", "a=b"], "--name", id="a key's name"),
         pytest.param(["serve", "--alias", "a"], "--alias", id="alias"),
         pytest.param(["serve", "--engine", "vlm=http://a:1"], "--engine", id="kind"),
         pytest.param(["serve", "--log-level", "loud"], "--log-level", id="log level"),

@@ -53,6 +53,13 @@ def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> Confi
             "got '(as given)', expected text in quotes",
             id="a token that is no text is not told",
         ),
+        pytest.param(
+            '[experiment]\nname = "x"\n[experiment.governor]\npolicy = "magic"\n',
+            4,
+            "experiment.governor.policy",
+            "got 'magic', expected one of static",
+            id="a choice in a table that may be absent",
+        ),
         pytest.param("[server]\nport = 1\nprot = 2\n", 3, "server.prot", "no such key", id="a key"),
         pytest.param("\n[sever]\n", 2, "sever", "no such key", id="a section"),
         pytest.param(

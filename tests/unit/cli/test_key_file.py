@@ -131,6 +131,23 @@ def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     assert set(file.config().key_hashes) == {ONE, *hashes}
 
 
+def test_a_change_leaves_the_draft_of_the_next_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = file_with(tmp_path, COMMENTED)
+    replace, drafts = os.replace, []
+
+    def replaced(draft: Path, target: Path) -> None:
+        replace(draft, target)
+        # The new file can be locked from here on: the next change may be at work already.
+        draft.write_text("the next one's")
+        drafts.append(draft)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    file.add("team-b", key_hash("1"))
+    assert [draft.read_text() for draft in drafts] == ["the next one's"]
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [

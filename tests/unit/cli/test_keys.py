@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mileage.cli.config import load_config
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError
 from mileage.gateway.keys import key_hash
 
@@ -48,6 +48,19 @@ def hashes(path: Path) -> dict[str, str]:
 def refusal(result: Any) -> ConfigError:
     assert isinstance(result.exception, ConfigError), result.output
     return result.exception
+
+
+def test_a_key_has_a_name_until_it_is_revoked(path: Path) -> None:
+    made = json.loads(run(path, "create", "team-c", "--name", "ci", "--json").output)
+    digest = made["key_hash"]
+    assert made["name"] == "ci"
+    assert load_config(path, {}, {}).key_names == {digest: "ci"}
+    assert f'"ci={digest}"' in path.read_text()
+    assert f"{digest[:19]} ci " in run(path, "list").output
+    rows = json.loads(run(path, "list", "--json").output)["tenants"]
+    assert [row["key_names"] for row in rows if row["tenant"] == "team-c"] == [["ci"]]
+    run(path, "revoke", digest[7:19])
+    assert digest not in path.read_text()
 
 
 def test_a_key_that_is_made_is_in_the_file(path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mileage.cli.main import app
 from mileage.cli.model_source import model_source
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError
 from tests.support.gguf_builder import GgufTensor, gguf_header
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mileage import __version__
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.control.snapshot import dump_state

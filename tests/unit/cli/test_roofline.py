@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError
 
 ARGUMENTS = ["roofline", "--model", "qwen3-32b", "--gpu", "h20", "--batch", "64"]

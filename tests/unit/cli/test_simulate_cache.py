@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from mileage.cli.simulate_cache import cache
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, TraceError
 
 app = typer.Typer()
 app.command()(cache)
@@ -35,7 +35,7 @@ def trace(tmp_path: Path) -> str:
 
 def run(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, arguments)
-    if isinstance(result.exception, ConfigError):
+    if isinstance(result.exception, ConfigError | TraceError):
         raise result.exception
     return result.exit_code, result.output
 
@@ -103,6 +103,5 @@ def test_options_that_cannot_be(trace: str, arguments: tuple[str, ...], message:
 def test_a_trace_without_blocks_is_told_of(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("arrived_s,prompt_tokens,output_tokens\n0,10,1\n")
-    code, output = run("--trace", str(path))
-    assert code == 2
-    assert "prefix blocks" in output
+    with pytest.raises(TraceError, match="prefix blocks"):
+        run("--trace", str(path))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mileage.cli import simulate_html
+from mileage.cli import html_report
 from mileage.core.errors import ConfigError
 from tests.support.simulate_cli import simulate
 
@@ -137,7 +137,7 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
 
 
 def test_without_plotly_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate_html, "find_spec", lambda _: None)
+    monkeypatch.setattr(html_report, "find_spec", lambda _: None)
     result = simulate("--trace", TRACE, *FLEET, "--report", str(tmp_path / "report.html"))
     assert isinstance(result.exception, ConfigError)
     assert "pip install 'mileage[sim]'" in str(result.exception)

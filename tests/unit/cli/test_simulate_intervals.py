@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.costmodel.efficiency_table import FITTED, TPOT_INTERVAL, TTFT_INTERVAL
 
 TRACE = "synthetic:rate=4,duration=20s,prompt=uniform:100:2000,output=uniform:10:100"

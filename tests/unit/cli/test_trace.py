@@ -11,8 +11,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from mileage.cli.main import app
 from mileage.cli.trace_source import open_trace
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError, LedgerError, MileageError, TraceError
 from mileage.storage.sqlite import DATABASE_NAME, SqliteStore
 from mileage.workload.read_options import ReadOptions

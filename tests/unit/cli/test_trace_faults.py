@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mileage.cli.main import app, main
+from mileage.cli.main import main
 from mileage.cli.trace_source import open_trace
+from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError, TraceError
 from mileage.workload.read_options import ReadOptions
 from mileage.workload.trace_request import TraceRequest

@@ -51,6 +51,23 @@ def test_shares_sum_to_the_busy_time_also_where_the_replica_is_never_idle() -> N
     assert shares + left == 2000 * SECOND_NS
 
 
+def test_the_part_of_others_is_not_shared_out() -> None:
+    meter = GpuMeter()
+    mark = meter.start(10, 0.0)
+    meter.set_others(30, 1.0)
+    assert meter.weight == 10
+    meter.set_others(0, 3.0)
+    # 1 s alone, 2 s of which a quarter is its own, 1 s alone.
+    assert meter.end(10, mark, 4.0) == 2_500_000_000
+
+
+def test_others_alone_cost_nobody_anything() -> None:
+    meter = GpuMeter()
+    meter.set_others(30, 1.0)
+    mark = meter.start(10, 5.0)
+    assert meter.end(10, mark, 9.0) == SECOND_NS
+
+
 def test_time_told_late_or_of_a_clock_that_fell_back_is_not_shared_twice() -> None:
     meter = GpuMeter()
     first = meter.start(1, 10.0)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from mileage.dashboard.assets import load_assets
+from mileage.gateway.admin.findings import FindingRow
 from mileage.gateway.admin.governor import DecisionRow, GovernorStatus
 from mileage.gateway.admin.series import SeriesStore
 from mileage.gateway.admin.spend import BudgetRow, TenantRow
@@ -40,7 +41,8 @@ def text(name: str) -> str:
 def test_everything_a_page_loads_is_in_the_package(page: str) -> None:
     loaded = re.findall(r'(?:src|href)="([^"]*)"', text(page))
     assert loaded
-    assert [path for path in loaded if path.removeprefix("/assets/") not in ASSETS] == []
+    known = {f"/assets/{name}" for name in ASSETS} | {"/", "/cost"}
+    assert [path for path in loaded if path not in known] == []
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -51,7 +53,7 @@ def test_everything_a_script_imports_is_in_the_package(script: str) -> None:
 
 
 def test_every_script_is_used() -> None:
-    used = {"main.js", "login.js", "uplot.min.js"}
+    used = {"main.js", "login.js", "cost.js", "uplot.min.js"}
     for script in SCRIPTS:
         used |= set(re.findall(r'\bfrom "\./([^"]+)"', text(script)))
     assert {name for name in ASSETS if name.endswith(".js")} == used
@@ -129,6 +131,7 @@ def test_the_panels_ask_for_series_that_the_gateway_makes() -> None:
     [
         ("tenants.js", r"\brow\.(\w+)", (TenantRow, BudgetRow)),
         ("governor.js", r"\b(?:row|governor)\.(\w+)", (DecisionRow, GovernorStatus)),
+        ("findings.js", r"\brow\.(\w+)", (FindingRow,)),
         ("tables.js", r"\brow\.(\w+)", (ReplicaRow, ProcessRow)),
     ],
 )

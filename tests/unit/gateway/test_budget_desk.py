@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from mileage.control.accounts import AccountSpend
+from mileage.control.budget_pool import PartGrant, PartReport
 from mileage.core.actions import AskBudget
 from mileage.core.errors import LedgerError
 from mileage.core.events import BudgetGranted, BudgetRecalled
@@ -200,3 +201,57 @@ def test_without_budgets_nothing_is_asked() -> None:
         assert desk.desk.states() == []
 
     beside(check)
+
+
+class Pool:
+    """A pool that grants what it is set to, or raises."""
+
+    def __init__(self) -> None:
+        self.reports: list[list[PartReport]] = []
+        self.error: LedgerError | None = None
+        self.granted = 300
+
+    async def exchange(self, reports: Sequence[PartReport]) -> list[PartGrant]:
+        self.reports.append(list(reports))
+        if self.error is not None:
+            raise self.error
+        return [
+            PartGrant(account=one.account, window=one.window, granted=self.granted)
+            for one in reports
+        ]
+
+
+def test_with_other_gateways_the_pool_is_asked_at_once_and_given_back_the_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check() -> None:
+        desk, pool = Desk(), Pool()
+        desk.desk = BudgetDesk(
+            desk.ledger.read,
+            lambda pid, event: desk.said.append((pid, event)),
+            utc_s=lambda: desk.now_utc_s,
+            pool=pool.exchange,
+        )
+        task = asyncio.create_task(desk.desk.run())
+        try:
+            desk.ledger.answers = [100]
+            desk.configure()
+            await until(lambda: not desk.ledger.answers)
+            desk.desk.joined(7, 0)
+            desk.ask(7, 50)
+            await until(lambda: bool(desk.said))
+            assert desk.granted() == [(7, 200, False)]
+            (report,) = pool.reports[-1]
+            assert (report.spent, report.kept, report.wanted) == (100, 100, 50)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        desk.desk.left(7, settled=True)
+        await desk.desk.leave()
+        (report,) = pool.reports[-1]
+        assert (report.part, report.kept) == (0, 100)
+        pool.error = LedgerError("postgresql://db/m", "gone")
+        await desk.desk.leave()
+        assert "could not be given back" in caplog.text
+
+    asyncio.run(check())

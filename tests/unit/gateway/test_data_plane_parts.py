@@ -9,7 +9,7 @@ from mileage.core.errors import ConfigError
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.answer_head import forwarded_lines
 from mileage.gateway.config import GatewayConfig, ServerConfig, TenantConfig
-from mileage.gateway.keys import KeyRing, key_hash, new_key
+from mileage.gateway.keys import Caller, KeyRing, key_hash, new_key
 from mileage.gateway.metrics import GatewayMetrics
 from mileage.gateway.refusals import engine_error, engine_message, error_body, error_event
 from mileage.gateway.request_ids import RequestIds
@@ -33,11 +33,19 @@ def test_the_key_tells_the_tenant(
     key = new_key()
     ring = KeyRing({key_hash(key): "team", key_hash(new_key()): "other"})
     filled = [v and v.replace(b"%b", key.encode()) for v in (authorization, api_key)]
-    assert ring.tenant(*filled) == tenant
+    assert ring.caller(*filled) == (None if tenant is None else Caller(tenant))
+
+
+def test_a_key_is_known_by_its_name() -> None:
+    ci, old_ci, other = new_key(), new_key(), new_key()
+    named = {key_hash(ci): "ci", key_hash(old_ci): "ci"}
+    ring = KeyRing({key_hash(key): "team" for key in (ci, old_ci, other)}, named)
+    seen = [ring.caller(b"Bearer " + key.encode(), None) for key in (ci, old_ci, other)]
+    assert seen == [Caller("team", "ci"), Caller("team", "ci"), Caller("team")]
 
 
 def test_without_any_key_everybody_is_the_default_tenant() -> None:
-    assert KeyRing({}).tenant(b"Bearer whatever", None) == "default"
+    assert KeyRing({}).caller(b"Bearer whatever", None) == Caller("default")
 
 
 def test_keys_are_long_and_differ() -> None:

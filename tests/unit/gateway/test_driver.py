@@ -14,6 +14,7 @@ from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Action, WakeAt
 from mileage.core.events import Event, ReplicaUp, Woke
+from mileage.core.replica import Adapter
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway.driver import Driver
@@ -162,6 +163,20 @@ def test_a_name_that_no_engine_ever_served_is_no_label() -> None:
 
     in_loop(scenario)
     assert [labels[0] for labels in made.metrics.requests.values] == ["unknown", "m"]
+
+
+def test_an_adapter_is_one_until_a_replica_says_otherwise() -> None:
+    made = driver(MemoryLog())
+    sql, chat = Adapter("sql", "sql", "m"), Adapter("chat", "chat", "m")
+
+    def scenario() -> None:
+        made.handle(ReplicaUp("a", ("m", "sql", "chat"), (sql, chat)), 0.0)
+        made.handle(ReplicaUp("a", ("m", "sql"), (sql,)), 0.0)
+        assert made.adapters == {"sql": sql, "chat": chat}  # what runs still is for it
+        made.handle(ReplicaUp("a", ("m", "sql", "chat")), 0.0)
+        assert made.adapters == {}
+
+    in_loop(scenario)
 
 
 def test_a_later_wake_puts_off_no_earlier_one() -> None:

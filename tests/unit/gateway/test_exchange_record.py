@@ -35,6 +35,9 @@ def test_a_stream_is_recorded_with_all_that_was_seen_of_it(
         assert client.exchange is not None
         client.exchange.call.trace_id = "0af7651916cd43dd8448eb211c80319c"
         client.exchange.call.arrived_at_utc_ns = 99
+        client.exchange.call.key = "ci"
+        client.exchange.call.adapter = "sql"
+        client.exchange.call.labels = "env=prod,team=search"
         now_s = 1.0
         engine = world.engine.head().send(token(), now_s=now_s)
         for gap_s in GAPS_S:
@@ -69,6 +72,9 @@ def test_a_stream_is_recorded_with_all_that_was_seen_of_it(
             trace_id="0af7651916cd43dd8448eb211c80319c",
             gpu_ns=123,
             cost_nano_usd=45,
+            key="ci",
+            adapter="sql",
+            labels="env=prod,team=search",
         )
 
     in_loop(story)

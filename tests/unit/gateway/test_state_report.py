@@ -10,7 +10,7 @@ import pytest
 
 from mileage.control.config import ControlConfig, GovernorConfig, GovernorMode
 from mileage.control.controller import Controller
-from mileage.core.events import Arrived, ReplicaUp, ShareChanged
+from mileage.core.events import Arrived, Finished, OthersSeen, ReplicaUp, ShareChanged
 from mileage.core.request import Request
 from mileage.core.slo import SloConfig
 from mileage.core.timeline import RequestTimeline
@@ -98,6 +98,21 @@ def test_a_worker_tells_its_part_of_a_limit() -> None:
     made = driver()
     made.controller.handle(ShareChanged(0.25), 1.0)
     assert report(made).replicas[0].limit == 0.5
+
+
+def test_what_others_have_at_a_replica_leaves_less_of_its_time() -> None:
+    costs = []
+    for others in (0, 3):
+        made = driver("off")
+        arrive(made, 1)
+        weight = report(made).replicas[0].gpu_weight
+        made.controller.handle(OthersSeen((("a", others * weight), ("gone", 1))), 1.0)
+        made.controller.handle(Finished(0, 10, 0, 10), 5.0)
+        spend = made.controller.spend_of(0)
+        assert spend is not None
+        costs.append(spend.gpu_ns)
+        assert report(made).replicas[0].gpu_weight == 0
+    assert costs == [4_000_000_000, 1_000_000_000]
 
 
 def test_a_mode_that_only_observes_tells_what_it_would_do() -> None:

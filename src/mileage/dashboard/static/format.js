@@ -24,6 +24,11 @@ export function figure(value) {
   return short(value);
 }
 
+// Whole things, such as tokens: every one of them while they are few.
+export function tally(value) {
+  return given(value) && value < 9_995 ? count(value) : figure(value);
+}
+
 export function count(value) {
   return given(value) ? Math.round(value).toLocaleString("en-US") : MISSING;
 }

@@ -2,6 +2,8 @@
 
 import { Chart } from "./chart.js";
 import { byId, element, setText } from "./dom.js";
+import { experimentPanel } from "./experiment.js";
+import { PERIOD_S as FINDINGS_S, findingsPanel } from "./findings.js";
 import { clock, duration } from "./format.js";
 import { bannerList, decisionTable, governorFacts } from "./governor.js";
 import { Live, request } from "./live.js";
@@ -38,6 +40,8 @@ const page = {
   sample: null,
   status: null,
   governor: null,
+  experiment: null,
+  findingsAt: null,
 };
 
 const charts = chartDefinitions.map((definition) => new Chart(definition));
@@ -51,6 +55,8 @@ const writeDecisions = decisionTable();
 const writeGovernor = governorFacts();
 const writeTenants = tenantTable();
 const writeBudgets = budgetList();
+const writeExperiment = experimentPanel();
+const writeFindings = findingsPanel();
 
 // -- figures
 
@@ -70,6 +76,7 @@ function write() {
   writeGovernor(page.governor);
   writeTenants(page.governor);
   writeBudgets(page.governor, page.status.now_utc_s);
+  writeExperiment(page.experiment);
   writeState();
 }
 
@@ -91,12 +98,25 @@ async function load() {
   }
 }
 
-function take({ sample, status, governor }) {
+async function askForFindings() {
+  const now = performance.now();
+  if (page.findingsAt !== null && (now - page.findingsAt) / 1000 < FINDINGS_S) return;
+  page.findingsAt = now;
+  try {
+    writeFindings(await request("/api/v1/findings"));
+  } catch {
+    // The live connection tells when the gateway is back; the next update asks again.
+  }
+}
+
+function take({ sample, status, governor, experiment }) {
   page.sample = sample;
   page.status = status;
   page.governor = governor;
+  page.experiment = experiment;
   if (page.paused) return;
   write();
+  askForFindings();
   if (sample === null) return;
   if (!page.loaded) {
     load();

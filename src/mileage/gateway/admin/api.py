@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -12,13 +13,17 @@ from starlette.routing import Route
 from mileage.core.errors import ConfigError, MileageError
 from mileage.gateway.admin.fleet import Fleet
 from mileage.gateway.admin.governor import GovernorStatus
+from mileage.gateway.admin.pauses import pause_list
 from mileage.gateway.admin.responses import error, json
 from mileage.gateway.admin.series import LEVELS, SeriesStore
 from mileage.gateway.admin.status import Status
+from mileage.gateway.admin.trial import Trial, TrialRequest, dotted
+from mileage.measure.prompt_likeness import merged_likeness
 
 __all__ = ["ControlApi", "Plane"]
 
 _LOG = logging.getLogger(__name__)
+_BODY_MAX = 65_536
 _WINDOW_MAX_S = max(step_s * points for step_s, points in LEVELS)
 
 
@@ -58,8 +63,11 @@ class ControlApi:
             Route("/api/v1/governor", self._governor, methods=get),
             Route("/api/v1/config", self._config, methods=get),
             Route("/api/v1/config/reload", self._reload, methods=post),
+            Route("/api/v1/config/trial", self._trial, methods=post),
             Route("/api/v1/replicas", self._replicas, methods=get),
             Route("/api/v1/series", self._series, methods=get),
+            Route("/api/v1/pauses", self._pauses, methods=get),
+            Route("/api/v1/likeness", self._likeness, methods=get),
             Route("/api/v1/drain", self._drain, methods=post),
             # A name may hold a slash, so it is all between the two fixed parts.
             Route("/api/v1/replicas/{name:path}/enable", self._enable, methods=post),
@@ -72,12 +80,36 @@ class ControlApi:
     async def _governor(self, request: Request) -> Response:
         return json(self._plane.governor())
 
+    async def _pauses(self, request: Request) -> Response:
+        return json(pause_list(self._fleet.reports()))
+
+    async def _likeness(self, request: Request) -> Response:
+        told = [report.likeness for report in self._fleet.reports()]
+        return json(merged_likeness([part for part in told if part is not None]))
+
     async def _config(self, request: Request) -> Response:
         return json(self._fleet.config_public())
 
     async def _reload(self, request: Request) -> Response:
         try:
             return json(await self._fleet.reload())
+        except ConfigError as failure:
+            return error(422, str(failure), code="invalid_config", param=failure.key)
+        except MileageError as failure:
+            return error(503, str(failure), code="not_now")
+
+    async def _trial(self, request: Request) -> Response:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > _BODY_MAX:
+                return error(413, f"The body is longer than {_BODY_MAX} bytes.", code="too_large")
+        try:
+            asked = msgspec.json.decode(bytes(body), type=TrialRequest)
+            trial = Trial(settings=dotted(asked.set), for_s=asked.for_s)
+            return json(await self._fleet.try_settings(trial))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
+            return error(400, f"The body is no trial: {failure}.", code="invalid_body")
         except ConfigError as failure:
             return error(422, str(failure), code="invalid_config", param=failure.key)
         except MileageError as failure:

@@ -20,20 +20,28 @@ from mileage.gateway.admin import exposition
 from mileage.gateway.admin import metrics as admin_metrics
 from mileage.gateway.admin.api import ControlApi
 from mileage.gateway.admin.config import AdminConfig
+from mileage.gateway.admin.context_switches import ContextSwitches
+from mileage.gateway.admin.cost_api import CostApi, CostSource
+from mileage.gateway.admin.cost_metrics import cost_families
 from mileage.gateway.admin.events import EventStream, Hub
+from mileage.gateway.admin.experiment import ExperimentStatus
+from mileage.gateway.admin.experiment_api import ExperimentApi
+from mileage.gateway.admin.findings import FindingsApi, GatewayWords
 from mileage.gateway.admin.fleet import Fleet
 from mileage.gateway.admin.governor import GovernorStatus, governor_status
+from mileage.gateway.admin.memory_pieces import memory_fragmentation_ratio
 from mileage.gateway.admin.pages import Pages
 from mileage.gateway.admin.processes import ProcessSample, ProcessSampler, Role
 from mileage.gateway.admin.responses import error
 from mileage.gateway.admin.security import Gatekeeper, SecurityMiddleware
 from mileage.gateway.admin.series import Sample, SeriesStore
 from mileage.gateway.admin.status import Status, status
+from mileage.measure.prompt_likeness import merged_likeness
 
 __all__ = ["AdminApp"]
 
 _LOG = logging.getLogger(__name__)
-_PUBLIC = frozenset({"/", "/login", "/logout", "/healthz", "/api/v1/session"})
+_PUBLIC = frozenset({"/", "/cost", "/login", "/logout", "/healthz", "/api/v1/session"})
 _OFFSET_DRIFT_S = 0.75
 
 
@@ -43,13 +51,15 @@ class _Update(msgspec.Struct, frozen=True):
     sample: Sample | None
     status: Status
     governor: GovernorStatus
+    experiment: ExperimentStatus | None
 
 
 class AdminApp:
     """The ASGI application, and the once-a-second tick that samples the fleet.
 
     `assets` are the dashboard's files by name (`index.html`, `login.html` and what they load).
-    `clock` is the monotonic clock of reports and observations; `wall` gives UTC seconds.
+    `costs` reads the ledger; None where there is none. `clock` is the monotonic clock of reports
+    and observations; `wall` gives UTC seconds.
     """
 
     def __init__(
@@ -59,6 +69,7 @@ class AdminApp:
         *,
         token: str,
         assets: Mapping[str, bytes],
+        costs: CostSource | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -68,10 +79,13 @@ class AdminApp:
         self._drain_asked = False
         self._sampler = ProcessSampler()
         self._processes: list[ProcessSample] = []
+        self._switches = ContextSwitches()
         self._rendering = asyncio.Lock()
         self.series = SeriesStore()
         self.hub = Hub(config.subscribers_max)
         self._gatekeeper = Gatekeeper(config, token)
+        self._costs = CostApi(costs, clock=clock)
+        self._findings = FindingsApi(self._words)
         pages, api = Pages(assets, self._gatekeeper), ControlApi(fleet, self)
         public = _PUBLIC | ({"/metrics"} if config.is_loopback or config.metrics_public else set())
         routes = [
@@ -79,6 +93,9 @@ class AdminApp:
             Route("/api/v1/events", EventStream(self.hub), methods=["GET"]),
             *pages.routes(),
             *api.routes(),
+            *ExperimentApi(fleet).routes(),
+            *self._costs.routes(),
+            *self._findings.routes(),
         ]
         handlers = {HTTPException: _http_error, Exception: _internal_error}
         starlette = Starlette(routes=routes, exception_handlers=handlers)
@@ -95,6 +112,9 @@ class AdminApp:
         while True:
             try:
                 self.tick()
+                if self._findings.is_due(self._clock()):
+                    page = await self._page(costs=False)  # they are read anew for each scrape
+                    await asyncio.to_thread(self._findings.look, page, self._clock())
             except Exception:
                 _LOG.exception("admin plane: sampling the fleet failed")
             await asyncio.sleep(1.0 - self._clock() % 1.0)
@@ -106,9 +126,12 @@ class AdminApp:
         roles |= {report.pid: "worker" for report in self._fleet.reports()}
         roles |= dict.fromkeys(self._fleet.engine_pids(), "engine")
         self._processes = self._sampler.sample(roles, now_s)
+        self._switches.sample(roles)
         self.series.sample(self._fleet.reports(), self._fleet.views(), now_s)
         sample = self.series.latest(self.utc_offset_s())
-        update = _Update(sample, self.status(), self.governor())
+        desk = self._fleet.experiment_desk()
+        experiment = None if desk is None else desk.status()
+        update = _Update(sample, self.status(), self.governor(), experiment)
         self.hub.publish(msgspec.json.encode(update))
 
     def utc_offset_s(self) -> float:
@@ -144,6 +167,13 @@ class AdminApp:
 
     async def _metrics(self, request: Request) -> Response:
         openmetrics = exposition.wants_openmetrics(request.headers.get("accept"))
+        text = await self._page(openmetrics=openmetrics)
+        content_type = (
+            exposition.CONTENT_TYPE_OPENMETRICS if openmetrics else exposition.CONTENT_TYPE_TEXT
+        )
+        return Response(text, headers={"content-type": content_type})
+
+    async def _page(self, *, openmetrics: bool = False, costs: bool = True) -> bytes:
         # One at a time, and off the loop: many series take a while to print.
         async with self._rendering:
             now_s = self._clock()
@@ -153,13 +183,21 @@ class AdminApp:
                 auth_failures=self._gatekeeper.failures,
                 processes=self._processes,
                 cpu_s_by_role=self._sampler.cpu_s_by_role(),
+                context_switches=self._switches.totals(),
+                memory_fragmentation_ratio=memory_fragmentation_ratio(),
             )
+            figures = await self._costs.figures() if costs else None
             families = admin_metrics.families(self._fleet, plane, now_s)
-            text = await asyncio.to_thread(exposition.render, families, openmetrics=openmetrics)
-        content_type = (
-            exposition.CONTENT_TYPE_OPENMETRICS if openmetrics else exposition.CONTENT_TYPE_TEXT
+            families = [*families, *cost_families(figures)]
+            return await asyncio.to_thread(exposition.render, families, openmetrics=openmetrics)
+
+    def _words(self) -> GatewayWords:
+        likeness = [report.likeness for report in self._fleet.reports()]
+        return GatewayWords(
+            status=msgspec.json.encode(self.status()),
+            config=msgspec.json.encode(self._fleet.config_public()),
+            likeness=merged_likeness([part for part in likeness if part is not None]),
         )
-        return Response(text, headers={"content-type": content_type})
 
 
 def _internal_error(request: Request, exception: Exception) -> Response:

@@ -7,8 +7,12 @@ from typing import Any, Protocol
 import msgspec
 
 from mileage.control.lending import BudgetState
-from mileage.core.replica import ReplicaView
+from mileage.core.errors import MileageError
+from mileage.core.replica import Adapter, ReplicaView
+from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
+from mileage.gateway.admin.telemetry import TelemetryStatus
+from mileage.gateway.admin.trial import Trial
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import FamilySnapshot, HistogramValue, merge
 
@@ -20,9 +24,9 @@ _OTHER = "other"
 class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One replica as the supervisor's poller sees it.
 
-    `up` is None until the first check has ended. `url` carries no credentials. `checked_s` is
-    monotonic. For people: `reason` says why the replica is not up, `observation_error` why it is
-    not observed.
+    `up` is None until the first check has ended; `loading`: it is not up, and was started: it makes
+    ready. `url` carries no credentials. `checked_s` is monotonic. For people: `reason` says why the
+    replica is not up, `observation_error` why it is not observed.
     """
 
     name: str
@@ -30,7 +34,9 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     enabled: bool = True
     up: bool | None = None
+    loading: bool = False
     models: tuple[str, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
     reason: str | None = None
     checked_s: float | None = None
     version: str | None = None
@@ -80,8 +86,16 @@ class Fleet(Protocol):
         """None where no ledger is configured."""
         ...
 
+    def telemetry_status(self) -> TelemetryStatus | None:
+        """How looking at GPUs goes; None while the gateway starts."""
+        ...
+
     def budget_states(self) -> list[BudgetState]:
         """How the tenants' budgets stand, in the order of the configuration."""
+        ...
+
+    def experiment_desk(self) -> ExperimentDesk | None:
+        """What runs experiments; None while the gateway starts."""
         ...
 
     def engine_pids(self) -> list[int]:
@@ -101,6 +115,13 @@ class Fleet(Protocol):
 
         Raises ConfigError where it is not in order, and MileageError where it cannot be applied
         now. No message has a secret.
+        """
+        ...
+
+    async def try_settings(self, trial: Trial) -> Reloaded:
+        """Put settings in force for a while, over what is written; without any: end the trial.
+
+        Raises as `reload`; then all is as it was before.
         """
         ...
 
@@ -167,9 +188,21 @@ class FleetState:
         """The latest observation of every replica."""
         return list(self._views.values())
 
+    def telemetry_status(self) -> TelemetryStatus | None:
+        """None, for whom nobody looks at GPUs."""
+        return None
+
     def budget_states(self) -> list[BudgetState]:
         """None, for whom nobody keeps a treasury."""
         return []
+
+    def experiment_desk(self) -> ExperimentDesk | None:
+        """None, for whom nobody runs experiments."""
+        return None
+
+    async def try_settings(self, trial: Trial) -> Reloaded:
+        """Not for whom nobody reloads."""
+        raise MileageError("no settings can be tried here")
 
     def families(self) -> list[FamilySnapshot]:
         """Families over live and gone workers; not to be changed by the caller."""

@@ -9,9 +9,12 @@ import msgspec
 
 from mileage import __version__
 from mileage.gateway.admin.config_metrics import config_families
+from mileage.gateway.admin.context_switches import SwitchKind
+from mileage.gateway.admin.experiment_metrics import experiment_families
 from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.governor_metrics import governed_families
 from mileage.gateway.admin.processes import ProcessSample, Role
+from mileage.gateway.admin.telemetry import telemetry_families
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import Counter, FamilySnapshot, Gauge
 
@@ -29,6 +32,9 @@ class PlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     auth_failures: int
     processes: Sequence[ProcessSample]
     cpu_s_by_role: dict[Role, float]
+    context_switches: dict[tuple[Role, SwitchKind], int] = {}
+    memory_fragmentation_ratio: float | None = None
+    """Of the host's free memory; None where it is not known."""
 
 
 class AdminMetrics:
@@ -69,6 +75,30 @@ class AdminMetrics:
             "Age of the replica's last scrape; its figures are absent past 15 s.",
             replica,
         )
+        self._ledger()
+        self.rss = Gauge(
+            "mileage_process_resident_memory_bytes", "Memory of the processes.", ("role",)
+        )
+        self.processes = Gauge("mileage_processes", "Processes that run.", ("role",))
+        self.cpu = Counter(
+            "mileage_process_cpu_seconds_total", "CPU time used by the processes.", ("role",)
+        )
+        self.context_switches = Counter(
+            "mileage_process_context_switches_total",
+            "Times that a thread left its core: voluntary (it waits) or involuntary (another one"
+            " was to have it).",
+            ("role", "kind"),
+        )
+        self.memory_fragmentation = Gauge(
+            "mileage_host_memory_fragmentation_ratio",
+            "Share of the host's free memory in pieces too small for a huge page of 2 MiB.",
+        )
+        self.subscribers = Gauge("mileage_admin_subscribers", "Open dashboards.")
+        self.auth_failures = Counter(
+            "mileage_admin_auth_failures_total", "Admin requests with a wrong token."
+        )
+
+    def _ledger(self) -> None:
         self.ledger_up = Gauge("mileage_ledger_up", "1 where request records reach the store.")
         self.ledger_rows = Counter(
             "mileage_ledger_rows_total", "Request records put into the store since the start."
@@ -90,17 +120,6 @@ class AdminMetrics:
         self.ledger_damaged = Counter(
             "mileage_ledger_damaged_places_total", "Places of the request log that are unreadable."
         )
-        self.rss = Gauge(
-            "mileage_process_resident_memory_bytes", "Memory of the processes.", ("role",)
-        )
-        self.processes = Gauge("mileage_processes", "Processes that run.", ("role",))
-        self.cpu = Counter(
-            "mileage_process_cpu_seconds_total", "CPU time used by the processes.", ("role",)
-        )
-        self.subscribers = Gauge("mileage_admin_subscribers", "Open dashboards.")
-        self.auth_failures = Counter(
-            "mileage_admin_auth_failures_total", "Admin requests with a wrong token."
-        )
 
     def all(self) -> list[Counter | Gauge]:
         """Every family, in the order of exposition."""
@@ -120,11 +139,14 @@ def families(fleet: Fleet, plane: PlaneFigures, now_s: float) -> list[FamilySnap
     _set_views(metrics, fleet, now_s)
     _set_ledger(metrics, fleet.ledger_status())
     own = [family.snapshot() for family in metrics.all()]
+    desk = fleet.experiment_desk()
     return [
         *fleet.families(),
         *(family for family in own if family.numbers),
         *config_families(fleet.config_status()),
         *governed_families(fleet),
+        *experiment_families(None if desk is None else desk.status()),
+        *telemetry_families(fleet.telemetry_status()),
     ]
 
 
@@ -135,6 +157,10 @@ def _set_processes(metrics: AdminMetrics, plane: PlaneFigures) -> None:
         metrics.processes.set(metrics.processes.values.get(labels, 0) + 1, labels)
     for role, cpu_s in plane.cpu_s_by_role.items():
         metrics.cpu.add((role,), cpu_s)
+    for (role, kind), count in plane.context_switches.items():
+        metrics.context_switches.add((role, kind), count)
+    if plane.memory_fragmentation_ratio is not None:
+        metrics.memory_fragmentation.set(plane.memory_fragmentation_ratio)
 
 
 def _set_workers(metrics: AdminMetrics, reports: Sequence[Report], now_s: float) -> None:

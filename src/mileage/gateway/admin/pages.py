@@ -43,6 +43,7 @@ class Pages:
         """The routes, for the application's router."""
         return [
             Route("/", self._index, methods=["GET"]),
+            Route("/cost", self._cost, methods=["GET"]),
             Route("/login", self._login_page, methods=["GET"]),
             Route("/login", self._login, methods=["POST"]),
             Route("/logout", self._logout, methods=["POST"]),
@@ -58,6 +59,11 @@ class Pages:
         if not self._gatekeeper.cookie_valid(request.headers):
             return _redirect("/login")
         return self._file("index.html")
+
+    async def _cost(self, request: Request) -> Response:
+        if not self._gatekeeper.cookie_valid(request.headers):
+            return _redirect("/login")
+        return self._file("cost.html")
 
     async def _login_page(self, request: Request) -> Response:
         if self._gatekeeper.cookie_valid(request.headers):

@@ -39,5 +39,9 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that are written otherwise than they are in force: they need a restart."""
     reloads_total: int = 0
     """Reloads that were done."""
+    trial: list[str] = []
+    """Keys that are on trial: in force for a while, over what is written."""
+    trial_until_utc_s: float | None = None
+    """When the trial ends by itself; None without one."""
     failures_total: int = 0
     """Reloads that were refused."""

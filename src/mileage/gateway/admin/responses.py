@@ -16,6 +16,7 @@ _TYPES = {
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
+    409: "invalid_request_error",
     413: "invalid_request_error",
     421: "invalid_request_error",
     422: "invalid_request_error",

@@ -13,6 +13,7 @@ from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.admin.reload import ConfigStatus
 from mileage.gateway.admin.targets import limit_of
+from mileage.gateway.admin.telemetry import TelemetryStatus
 from mileage.gateway.messages import ReplicaStatus, Report
 
 __all__ = ["ProcessRow", "ReplicaRow", "Status", "replica_rows", "status"]
@@ -89,6 +90,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     subscribers: int
     processes: list[ProcessRow]
     ledger: LedgerStatus | None
+    telemetry: TelemetryStatus | None
     config: ConfigStatus | None
     replicas: list[ReplicaRow]
 
@@ -117,6 +119,7 @@ def status(
         subscribers=subscribers,
         processes=_process_rows(reports, processes, now_s),
         ledger=fleet.ledger_status(),
+        telemetry=fleet.telemetry_status(),
         config=fleet.config_status(),
         replicas=replica_rows(fleet, now_s),
     )

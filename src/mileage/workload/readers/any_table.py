@@ -64,20 +64,24 @@ def table_rows(
     Raises ConfigError where `options.columns` names a field or a column that is not there. Columns
     of other names are not looked at.
     """
-    table = Table(lines, path)
+    table = Table(lines, path, forgive=tally.forgive)
     header = table.header()
     places = _places(header, path, options)
     clock = _Clock(header[places["arrived_s"]], path, options.time_unit)
     time, prompt, output = (places.pop(name) for name in _REQUIRED)
     optional = sorted(places.items())
     for number, cells in table:
-        arrived_s = clock.seconds(cells[time], number)
-        prompt_tokens = count_of(cells[prompt], header[prompt], path, number)
-        output_tokens = count_of(cells[output], header[output], path, number)
-        more = {}
-        for field, place in optional:
-            if cell := cells[place].strip():
-                more[field] = _value(field, cell, header[place], path, number)
+        try:
+            prompt_tokens = count_of(cells[prompt], header[prompt], path, number)
+            output_tokens = count_of(cells[output], header[output], path, number)
+            more = {}
+            for field, place in optional:
+                if cell := cells[place].strip():
+                    more[field] = _value(field, cell, header[place], path, number)
+            arrived_s = clock.seconds(cells[time], number)
+        except TraceError as error:
+            tally.forgive(error)
+            continue
         tally.records += 1
         embeds = more.get("endpoint") == "embeddings"
         if not (prompt_tokens and (output_tokens or embeds)):

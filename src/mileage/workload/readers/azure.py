@@ -6,7 +6,7 @@ former has times of 100 ns without a zone, the latter of 1 us with one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from mileage.core.errors import TraceError
@@ -26,42 +26,53 @@ _LENGTH_2023: Final = len("2023-11-16 18:15:46.6805900")
 _LENGTH_2024: Final = len("2024-05-10 00:00:00.009930+00:00")
 
 
-def azure_figures(lines: Iterable[bytes], path: str) -> Iterator[tuple[int, int, int, int]]:
+def azure_figures(
+    lines: Iterable[bytes],
+    path: str,
+    forgive: Callable[[TraceError], None] | None = None,
+) -> Iterator[tuple[int, int, int, int]]:
     """(line, ticks of arrival since 1970, prompt tokens, output tokens) of each record.
 
-    Tokens may be 0. Raises TraceError. Minutes are looked up in a calendar only when they change:
+    Tokens may be 0. Raises TraceError; with `forgive`, only where that does when it is given the
+    error: else the record is left out. Minutes are looked up in a calendar only when they change:
     about a microsecond a record.
     """
     minute, minute_ticks = b"", 0
     for number, line in enumerate(lines, 1):
-        parts = line.rstrip().split(b",")
-        if len(parts) != 3:
-            if not line.strip():
-                continue
-            raise TraceError(path, number, f"has {len(parts)} fields: expected {_names()}")
-        stamp, prompt, output = parts
-        ticks = -1
-        if len(stamp) == _LENGTH_2023:
-            digits, finest = stamp[17:19] + stamp[20:27], 1
-        elif len(stamp) == _LENGTH_2024 and stamp[26:] == b"+00:00":
-            digits, finest = stamp[17:19] + stamp[20:26], 10
-        else:
-            digits, finest = b"", 1
-        if digits.isdigit() and stamp[19] == _POINT:
-            if stamp[:17] != minute:
-                minute = stamp[:17]
-                minute_ticks = ticks_of(minute + b"00") or 0
-            if minute_ticks > 0:
-                ticks = int(digits) * finest
-                ticks = minute_ticks + ticks if ticks < 60 * TICKS_PER_S else -1
-        if ticks < 0:
-            if number == 1 and _is_header(line):
-                continue
-            ticks = _slow_ticks(stamp, path, number)
-        if not (prompt.isdigit() and len(prompt) <= _DIGITS_MAX):
-            raise _no_count(path, number, "ContextTokens", prompt)
-        if not (output.isdigit() and len(output) <= _DIGITS_MAX):
-            raise _no_count(path, number, "GeneratedTokens", output)
+        try:
+            parts = line.rstrip().split(b",")
+            if len(parts) != 3:
+                if not line.strip():
+                    continue
+                raise TraceError(path, number, f"has {len(parts)} fields: expected {_names()}")
+            stamp, prompt, output = parts
+            ticks = -1
+            if len(stamp) == _LENGTH_2023:
+                digits, finest = stamp[17:19] + stamp[20:27], 1
+            elif len(stamp) == _LENGTH_2024 and stamp[26:] == b"+00:00":
+                digits, finest = stamp[17:19] + stamp[20:26], 10
+            else:
+                digits, finest = b"", 1
+            if digits.isdigit() and stamp[19] == _POINT:
+                if stamp[:17] != minute:
+                    minute = stamp[:17]
+                    minute_ticks = ticks_of(minute + b"00") or 0
+                if minute_ticks > 0:
+                    ticks = int(digits) * finest
+                    ticks = minute_ticks + ticks if ticks < 60 * TICKS_PER_S else -1
+            if ticks < 0:
+                if number == 1 and _is_header(line):
+                    continue
+                ticks = _slow_ticks(stamp, path, number)
+            if not (prompt.isdigit() and len(prompt) <= _DIGITS_MAX):
+                raise _no_count(path, number, "ContextTokens", prompt)
+            if not (output.isdigit() and len(output) <= _DIGITS_MAX):
+                raise _no_count(path, number, "GeneratedTokens", output)
+        except TraceError as error:
+            if forgive is None:
+                raise
+            forgive(error)
+            continue
         yield number, ticks, int(prompt), int(output)
 
 
@@ -70,7 +81,7 @@ def azure_rows(
 ) -> Iterator[Row]:
     """Each record as a request, by seconds since the first record. Raises TraceError."""
     origin = None
-    for number, ticks, prompt, output in azure_figures(lines, path):
+    for number, ticks, prompt, output in azure_figures(lines, path, tally.forgive):
         if origin is None:
             origin = ticks
         tally.records += 1

@@ -28,7 +28,7 @@ def burstgpt_rows(
     lines: Iterable[bytes], path: str, options: ReadOptions, tally: ReadTally
 ) -> Iterator[Row]:
     """Each record as a request, by seconds since the first record. Raises TraceError."""
-    table = Table(lines, path)
+    table = Table(lines, path, forgive=tally.forgive)
     names = [name.lower() for name in table.header()]
     missing = sorted(name.decode() for name in COLUMNS if name.decode() not in names)
     if missing:
@@ -39,11 +39,15 @@ def burstgpt_rows(
     session = names.index("session id") if "session id" in names else None
     origin_s: float | None = None
     for number, cells in table:
-        time_s = number_of(cells[time], "Timestamp", path, number, high=ARRIVED_MAX_S)
+        try:
+            time_s = number_of(cells[time], "Timestamp", path, number, high=ARRIVED_MAX_S)
+            prompt_tokens = count_of(cells[prompt], "Request tokens", path, number)
+            output_tokens = count_of(cells[output], "Response tokens", path, number)
+        except TraceError as error:
+            tally.forgive(error)
+            continue
         if origin_s is None:
             origin_s = time_s
-        prompt_tokens = count_of(cells[prompt], "Request tokens", path, number)
-        output_tokens = count_of(cells[output], "Response tokens", path, number)
         tally.records += 1
         if not (prompt_tokens and output_tokens):
             tally.failed += 1

@@ -31,17 +31,19 @@ def jsonl_rows(lines: Iterable[bytes], path: str, tally: ReadTally) -> Iterator[
     for number, text in enumerate(lines, 1):
         if text.isspace() or not text:
             continue
-        request = decode_line(_decoder, text, path, number)
-        fault = fault_of(request)
-        if fault is not None:
-            raise TraceError(path, number, fault)
+        try:
+            request = decode_line(_decoder, text, path, number)
+            _require_possible(request, path, number)
+        except TraceError as error:
+            tally.forgive(error)
+            continue
         tally.records += 1
         yield request.arrived_s, number, request
 
 
 def csv_rows(lines: Iterable[bytes], path: str, tally: ReadTally) -> Iterator[Row]:
     """Each row as it is; an empty cell is a field's default. Raises TraceError."""
-    table = Table(lines, path)
+    table = Table(lines, path, forgive=tally.forgive)
     header = table.header()
     for name in header:
         if name not in FIELDS:
@@ -52,13 +54,25 @@ def csv_rows(lines: Iterable[bytes], path: str, tally: ReadTally) -> Iterator[Ro
             if cell:
                 values[name] = cell.split(" ") if name == "prefix_blocks" else cell
         try:
-            request = msgspec.convert(values, TraceRequest, strict=False)
-        except msgspec.ValidationError as error:
-            raise TraceError(path, number, fault_text(error)) from None
-        except ValueError as error:
-            raise TraceError(path, number, str(error)) from None
-        fault = fault_of(request)
-        if fault is not None:
-            raise TraceError(path, number, fault)
+            request = _converted(values, path, number)
+            _require_possible(request, path, number)
+        except TraceError as error:
+            tally.forgive(error)
+            continue
         tally.records += 1
         yield request.arrived_s, number, request
+
+
+def _converted(values: dict[str, Any], path: str, number: int) -> TraceRequest:
+    try:
+        return msgspec.convert(values, TraceRequest, strict=False)
+    except msgspec.ValidationError as error:
+        raise TraceError(path, number, fault_text(error)) from None
+    except ValueError as error:
+        raise TraceError(path, number, str(error)) from None
+
+
+def _require_possible(request: TraceRequest, path: str, number: int) -> None:
+    fault = fault_of(request)
+    if fault is not None:
+        raise TraceError(path, number, fault)

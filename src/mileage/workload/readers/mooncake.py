@@ -43,16 +43,20 @@ def mooncake_rows(
     for number, text in enumerate(lines, 1):
         if text.isspace() or not text:
             continue
-        line = decode_line(_decoder, text, path, number)
-        prompt, output, blocks = line.input_length, line.output_length, line.hash_ids
-        arrived_s = line.timestamp / 1000.0
-        if not (
-            0.0 <= arrived_s <= ARRIVED_MAX_S
-            and 0 <= prompt <= TOKENS_MAX
-            and 0 <= output <= TOKENS_MAX
-            and len(blocks) <= -(-prompt // block_tokens)
-        ):
-            raise TraceError(path, number, _fault(line, block_tokens))
+        try:
+            line = decode_line(_decoder, text, path, number)
+            prompt, output, blocks = line.input_length, line.output_length, line.hash_ids
+            arrived_s = line.timestamp / 1000.0
+            if not (
+                0.0 <= arrived_s <= ARRIVED_MAX_S
+                and 0 <= prompt <= TOKENS_MAX
+                and 0 <= output <= TOKENS_MAX
+                and len(blocks) <= -(-prompt // block_tokens)
+            ):
+                raise TraceError(path, number, _fault(line, block_tokens))
+        except TraceError as error:
+            tally.forgive(error)
+            continue
         tally.records += 1
         if not (prompt and output):
             tally.failed += 1

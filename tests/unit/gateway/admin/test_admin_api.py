@@ -234,6 +234,36 @@ def test_a_reload_that_is_refused_says_why(
     assert error["message"] == str(failure)
 
 
+def test_a_trial_is_asked_for_by_keys_or_tables_and_answered_as_a_reload() -> None:
+    plane = AdminPlane()
+    plane.fleet.reloads.append(RELOADED)
+    body = b'{"set": {"governor": {"mode": "off"}, "slo.ttft_s": 2}, "for_s": 5}'
+    answer = plane.call("/api/v1/config/trial", method="POST", body=body)
+    assert answer.status == 200
+    assert answer.json() == msgspec.to_builtins(RELOADED)
+    (trial,) = plane.fleet.trials
+    assert (trial.settings, trial.for_s) == ({"governor.mode": "off", "slo.ttft_s": 2}, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        pytest.param(b"", 400, "invalid_body", id="no body"),
+        pytest.param(b'{"set": []}', 400, "invalid_body", id="no settings"),
+        pytest.param(b'{"set": {}, "more": 1}', 400, "invalid_body", id="an unknown field"),
+        pytest.param(b'{"set": {"\xff": 1}}', 400, "invalid_body", id="no text"),
+        pytest.param(b'{"set": {"admin.token": "x"}}', 422, "invalid_config", id="another section"),
+        pytest.param(b'{"set": {}, "for_s": -1}', 422, "invalid_config", id="for no time"),
+        pytest.param(b" " * 70_000, 413, "too_large", id="a long body"),
+    ],
+)
+def test_what_is_no_trial(body: bytes, status: int, code: str) -> None:
+    plane = AdminPlane()
+    answer = plane.call("/api/v1/config/trial", method="POST", body=body)
+    assert (answer.status, answer.json()["error"]["code"]) == (status, code)
+    assert plane.fleet.trials == []
+
+
 def test_only_a_page_of_this_server_reloads_with_a_cookie() -> None:
     plane = AdminPlane()
     headers = {"cookie": plane.cookie(), "origin": "http://evil.example"}

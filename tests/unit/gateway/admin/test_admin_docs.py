@@ -14,6 +14,18 @@ from mileage.gateway.admin.series import LEVELS, POINTS_MAX, SeriesDocument
 from mileage.gateway.admin.spend import BudgetRow, TenantRow
 from mileage.gateway.admin.status import ProcessRow, ReplicaRow, Status
 from mileage.gateway.admin.targets import TargetRow
+from mileage.gateway.admin.telemetry import (
+    GpuMinuteRow,
+    TelemetrySourceRow,
+    TelemetryStatus,
+)
+from mileage.ledger.cost_view import (
+    CostAccount,
+    CostAmount,
+    CostPeriod,
+    CostReplica,
+    CostView,
+)
 from tests.support.admin_plane import AdminPlane
 
 
@@ -45,6 +57,11 @@ def test_every_error_code_is_there(page: str, repository: Path) -> None:
 @pytest.mark.parametrize(
     "struct",
     [
+        CostView,
+        CostAccount,
+        CostAmount,
+        CostPeriod,
+        CostReplica,
         Status,
         ReplicaRow,
         ProcessRow,
@@ -56,6 +73,9 @@ def test_every_error_code_is_there(page: str, repository: Path) -> None:
         BudgetRow,
         TenantRow,
         TargetRow,
+        TelemetryStatus,
+        TelemetrySourceRow,
+        GpuMinuteRow,
     ],
 )
 def test_every_field_is_there(page: str, struct: type[msgspec.Struct]) -> None:

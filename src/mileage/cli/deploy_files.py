@@ -1,0 +1,34 @@
+"""write_files(): the files of a deployment, in a directory, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import typer
+
+from mileage.cli.whole_file import whole_file
+from mileage.core.errors import ConfigError
+
+__all__ = ["write_files"]
+
+
+def write_files(out: Path, files: Mapping[str, bytes], *, as_json: bool) -> None:
+    """Write the files by name into `out`, which is made where missing, and name them.
+
+    A file that is there already is replaced. Raises ConfigError where one cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("--out", str(out), f"a directory: {error.strerror}") from error
+    for name, content in files.items():
+        with whole_file(out / name, key="--out") as file:
+            file.write(content)
+    paths = [str(out / name) for name in files]
+    if as_json:
+        typer.echo(msgspec.json.encode({"files": paths}))
+    else:
+        for path in paths:
+            typer.echo(f"wrote {path}")

@@ -1,0 +1,47 @@
+"""A facts document from a file or standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mileage.core.errors import ConfigError
+from mileage.doctor.facts import decode_facts
+
+__all__ = ["read_facts"]
+
+_BYTES_MAX: Final = 64 * 1024 * 1024
+_STDIN: Final = "-"
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The document, checked name by name.
+
+    Raises:
+        ConfigError: the file cannot be read, is no JSON, or holds what the vocabulary does not.
+    """
+    data = _bytes(path)
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigError("--facts", str(path), f"JSON ({error})") from None
+    decode_facts(document, place=str(path))
+    assert isinstance(document, dict)
+    return document
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if str(path) == _STDIN:
+            data = sys.stdin.buffer.read(_BYTES_MAX + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError("--facts", str(path), f"a file ({error.strerror})") from None
+    if len(data) > _BYTES_MAX:
+        raise ConfigError("--facts", str(path), f"at most {_BYTES_MAX >> 20} MiB")
+    return data

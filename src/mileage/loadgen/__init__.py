@@ -1,0 +1,1 @@
+"""Load generator: real requests on a schedule, and what became of each."""

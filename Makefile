@@ -8,8 +8,9 @@ BIN := .venv/bin
 CODE := src tests benchmarks scripts
 # More options for the command that a target runs: make serve ARGS="--port 9000"
 ARGS ?=
-# Tests that need no machine to themselves run several at once, all others one after the other.
-ALONE = $(addprefix tests/,architecture docs oracles parity properties unit)
+# Those that need no real process run several at once, then the others, most of whose time is waiting;
+# at last, one after the other, those that measure times.
+PURE = $(addprefix tests/,architecture docs doctor oracles parity properties unit)
 # The scripts in benchmarks/ that can be run, as the names that bench-NAME takes.
 BENCHMARKS = $(subst _,-,$(basename $(notdir $(shell grep -ls '^if __name__' benchmarks/*.py))))
 
@@ -28,14 +29,17 @@ serve: ## Start the gateway with the embedded engine; ARGS="..." are mileage ser
 
 test: setup ## Run the tests, but for the heavy ones; ARGS="..." are pytest's, for some of them
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ALONE)
-	@exec $(BIN)/python -m pytest $(addprefix --ignore=,$(ALONE))
+	@failed=0; run() { $(BIN)/python -m pytest "$$@" || failed=1; }; \
+	run -n auto --maxprocesses 4 --dist loadfile $(PURE); \
+	run -n 3 --dist loadfile -m 'not heavy and not quiet' tests/integration tests/e2e; \
+	run -m 'quiet and not heavy' tests/integration tests/e2e; \
+	exit $$failed
 else
 	@exec $(BIN)/python -m pytest $(ARGS)
 endif
 
 test-heavy: setup vllm ## Run the tests that need a real vLLM or a browser
-	@scripts/setup-debian.sh chromium chromium-driver || echo "going on: what needs them is skipped"
+	@scripts/setup-debian.sh chromium chromium-driver postgresql prometheus || echo "going on: what needs them is skipped"
 	@exec $(BIN)/python -m pytest -m heavy $(ARGS)
 
 check: setup ## Check format, lint, types, architecture and docs
@@ -52,8 +56,11 @@ bench: $(BENCHMARKS:%=bench-%) ## Run every benchmark
 # What a benchmark needs beside .venv stands before it as a prerequisite: a target below, or
 # debian-PACKAGE.
 bench-gateway: debian-nginx debian-wrk vllm-router litellm
+bench-metering: debian-nginx
+bench-ledger-report: debian-nginx debian-wrk
 bench-simulate: dynamo
 bench-oracle: oracle
+bench-loadgen: guidellm
 
 bench-%: setup
 	@exec $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
@@ -65,6 +72,10 @@ vllm vllm-router litellm:
 .PHONY: dynamo
 dynamo:
 	@scripts/setup-dynamo.sh || echo "going on without Dynamo's replay"
+
+.PHONY: guidellm
+guidellm:
+	@scripts/setup-guidellm.sh || echo "going on without GuideLLM"
 
 .PHONY: oracle
 oracle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import time
@@ -72,15 +73,17 @@ def run_closed_loop(
     window_s: float,
     ramp_s: float = 0.0,
     drain_s: float = 15.0,
+    requests: int | None = None,
 ) -> ClosedLoopResult:
-    """Keep `connections` requests in flight for `window_s`, then let those in flight finish.
+    """Keep `connections` requests in flight for `window_s`, then let those in flight finish; with
+    `requests` until so many are sent, if that is earlier.
 
     Connections are opened, each with its first request, evenly over `ramp_s`, which is part of the
     window. One that fails or gives no answer within the drain counts as an error and is not opened
     again: the run is invalid anyway, and its result says why.
     """
     with select.epoll() as poll:
-        loop = _Loop(port, request, judge, poll)
+        loop = _Loop(port, request, judge, poll, math.inf if requests is None else requests)
         start_ns = time.monotonic_ns()
         gap_ns = ramp_s * 1e9 / connections
         ramp = deque(start_ns + n * gap_ns for n in range(connections))
@@ -98,9 +101,14 @@ class _Loop:
     """The connections by descriptor, and what came back on them."""
 
     def __init__(
-        self, port: int, request: bytes, judge: Callable[[], Judge], poll: select.epoll
+        self,
+        port: int,
+        request: bytes,
+        judge: Callable[[], Judge],
+        poll: select.epoll,
+        requests: float,
     ) -> None:
-        self._port, self._judge, self._poll = port, judge, poll
+        self._port, self._judge, self._poll, self._requests = port, judge, poll, requests
         self._request = NumberedRequest(request)
         self._clients: dict[int, _Client] = {}
         self.result = ClosedLoopResult()
@@ -124,7 +132,7 @@ class _Loop:
                     now_ns = time.monotonic_ns()
                     if self._settle(client, now_ns):
                         result.busy_s = (now_ns - start_ns) / 1e9
-                    if now_ns < end_ns:
+                    if now_ns < end_ns and result.sent < self._requests:
                         self._send(client)
                         continue
                 except (OSError, BadResponseError) as error:

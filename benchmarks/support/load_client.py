@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from benchmarks.support.calls import Call
 from benchmarks.support.response import BadResponseError, ResponseReader
-from benchmarks.support.timer import Timer
+from mileage.loadgen.timer_fd import TimerFd
 
 __all__ = ["Loop", "run_loops", "run_schedule"]
 
@@ -210,12 +210,12 @@ def run_schedule(
     """
     with select.epoll() as poll, _quiet():
         run = _Run(port, keep=keep_connections, poll=poll)
-        timer = Timer()
+        timer = TimerFd()
         poll.register(timer, select.EPOLLIN)
         left = deque(calls)
         end_s = (calls[-1].due_s if calls else 0.0) + drain_s
         try:
-            timer.arm(run.start_ns + int(left[0].due_s * 1e9) if left else 1)
+            timer.arm_ns(run.start_ns + int(left[0].due_s * 1e9) if left else 1)
             while (left or run.open) and run.now_s() < end_s:
                 for fd, _ in poll.poll(min(1.0, max(0.001, end_s - run.now_s()))):
                     if fd != timer.fileno():
@@ -225,7 +225,7 @@ def run_schedule(
                     while left and left[0].due_s <= run.now_s():
                         run.begin(left.popleft())
                     if left:
-                        timer.arm(run.start_ns + int(left[0].due_s * 1e9))
+                        timer.arm_ns(run.start_ns + int(left[0].due_s * 1e9))
             return run.now_s()
         finally:
             timer.close()

@@ -1,9 +1,13 @@
-"""Mileage under test: `mileage serve` with key check, metering, ledger, governor, journal on."""
+"""Mileage under test: `mileage serve` with key check, metering, ledger, governor, journal on.
+
+Without metering it records no request, shares no GPU time out, and looks at no GPU.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 import sys
 import time
@@ -19,11 +23,22 @@ from benchmarks.support.payloads import CHAT_MODEL, STREAM_MODEL
 from benchmarks.support.processes import LOCAL, Service, free_port
 from benchmarks.support.stacks import Stack, Upstreams, first_line
 
-__all__ = ["LedgerTotals", "MileageStack", "mileage_config"]
+__all__ = ["LedgerTotals", "MileageStack", "metering_lines", "mileage_config"]
 
 ENGINE_CONNECTIONS_MAX = 10_000
 TENANTS = 8
 """Tenants with a key each; the load comes from the first."""
+
+
+def metering_lines(directory: Path, *, metering: bool) -> list[str]:
+    """The lines of a configuration that switch metering on, as it comes, or off."""
+    if metering:
+        return ["[ledger]", f"directory = {json.dumps(str(directory / 'ledger'))}"]
+    return [
+        line
+        for section in ("ledger", "attribution", "telemetry")
+        for line in (f"[{section}]", "enabled = false")
+    ]
 
 
 def mileage_config(
@@ -34,8 +49,11 @@ def mileage_config(
     admin_port: int,
     keys: Sequence[str],
     server: Mapping[str, float] = MappingProxyType({}),
+    metering: bool = True,
+    nvml: bool = False,
 ) -> str:
-    """The TOML of `mileage serve`; `server` adds to its section [server]."""
+    """The TOML of `mileage serve`; `server` adds to its section [server]. `nvml`: the engine of
+    streams is on this machine's GPUs."""
     lines = [
         "[server]",
         'host = "127.0.0.1"',
@@ -55,7 +73,9 @@ def mileage_config(
             "stream_usage = true",
             f"connections_max = {ENGINE_CONNECTIONS_MAX}",
         ]
-    lines += ["[ledger]", f"directory = {json.dumps(str(directory / 'ledger'))}"]
+        if nvml and name == "events":
+            lines.append("nvml = true")
+    lines += metering_lines(directory, metering=metering)
     # The governor acts by default; a target, far off, makes it forecast too.
     lines += ["[slo]", "ttft_s = 10.0"]
     lines += ["[journal]", f"directory = {json.dumps(str(directory / 'journal'))}"]
@@ -87,8 +107,11 @@ class MileageStack(Stack):
         upstreams: Upstreams,
         directory: Path,
         *,
-        core: int,
+        core: int | None,
         server: Mapping[str, float] = MappingProxyType({}),
+        metering: bool = True,
+        nvml: bool = False,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         port, self.admin_port = free_port(), free_port()
@@ -102,6 +125,8 @@ class MileageStack(Stack):
                 admin_port=self.admin_port,
                 keys=keys,
                 server=server,
+                metering=metering,
+                nvml=nvml,
             )
         )
         program = str(Path(sys.executable).parent / "mileage")
@@ -109,7 +134,7 @@ class MileageStack(Stack):
         super().__init__("mileage", version, chat_port=port, stream_port=port, key=keys[0])
         self.database = directory / "ledger" / "ledger.sqlite"
         argv = [program, "serve", "--config", str(config)]
-        service = Service("mileage", argv, core=core, log=directory / "mileage.log")
+        service = Service("mileage", argv, core=core, log=directory / "mileage.log", env=env)
         self.service = self.start(service, f"http://127.0.0.1:{port}/readyz", timeout_s=60)
 
     def __enter__(self) -> MileageStack:
@@ -126,6 +151,19 @@ class MileageStack(Stack):
             output_tokens=round(sum(tokens for _, _, tokens in rows)),
         )
 
+    def settled_behind_s(self) -> float:
+        """For how long before now GPU time is not shared out yet."""
+        query = "SELECT until_utc_ns FROM settled WHERE replica = ''"
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as database:
+            row = database.execute(query).fetchone()
+        return math.inf if row is None else time.time() - row[0] / 1e9
+
+    def unbooked(self) -> int:
+        """Requests in the database whose GPU time is not shared out yet."""
+        query = "SELECT count(*) FROM requests INDEXED BY requests_to_book WHERE booked < 2"
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as database:
+            return int(database.execute(query).fetchone()[0])
+
     def settled_ledger(self, at_least: int, timeout_s: float = 60.0) -> LedgerTotals:
         """The same once it holds `at_least` so many rows and no more come, or at the timeout."""
         deadline = time.monotonic() + timeout_s
@@ -139,7 +177,15 @@ class MileageStack(Stack):
 
     def counted_requests(self) -> int:
         """Requests that its own /metrics counts, all outcomes."""
+        return round(self.metrics("mileage_requests_total")["mileage_requests_total"])
+
+    def metrics(self, *names: str) -> dict[str, float]:
+        """Of its own /metrics: the sum of each name's samples, 0 where there are none."""
         url = f"http://127.0.0.1:{self.admin_port}/metrics"
         text = LOCAL.open(url, timeout=5).read().decode()
-        samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
-        return round(sum(s.value for s in samples if s.name == "mileage_requests_total"))
+        sums = dict.fromkeys(names, 0.0)
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name in sums:
+                    sums[sample.name] += sample.value
+        return sums

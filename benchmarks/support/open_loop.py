@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from benchmarks.support.judges import Judge
 from benchmarks.support.payloads import NumberedRequest
 from benchmarks.support.response import BadResponseError, ResponseReader
-from benchmarks.support.timer import Timer
+from mileage.loadgen.timer_fd import TimerFd
 
 __all__ = ["OpenLoopResult", "run_open_loop"]
 
@@ -126,9 +126,9 @@ def run_open_loop(
     gc.disable()  # a collection would delay the requests that are due meanwhile
     due_ns = time.monotonic_ns() + 50_000_000
     deadline_ns = due_ns + int((duration_s + drain_s) * 1e9)
-    ticker = Timer()
+    ticker = TimerFd()
     try:
-        ticker.arm(due_ns, period_ns)
+        ticker.arm_ns(due_ns, period_ns)
         with select.epoll() as poll:
             poll.register(ticker, select.EPOLLIN)
             for fd in run.clients:

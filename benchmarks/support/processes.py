@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -31,7 +31,8 @@ class NotReadyError(Exception):
 
 
 class Service:
-    """One program and all its children, in a process group of their own and on one core.
+    """One program and all its children, in a process group of their own and on one core, or on
+    those of this process where `core` is None.
 
     Use as a context manager: leaving it ends the whole group.
     """
@@ -41,12 +42,12 @@ class Service:
         name: str,
         argv: Sequence[str],
         *,
-        core: int,
+        core: int | None,
         log: Path,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.log = name, log
-        with log.open("wb") as out, pinned(core):
+        with log.open("wb") as out, nullcontext() if core is None else pinned(core):
             self._process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,

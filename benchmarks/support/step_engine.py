@@ -36,7 +36,7 @@ from benchmarks.support.step_answers import (
 )
 from benchmarks.support.step_core import CoreConfig, Sequence, StepCore
 from benchmarks.support.step_model import MODELS
-from benchmarks.support.timer import Timer
+from mileage.loadgen.timer_fd import TimerFd
 
 __all__ = ["Lags", "main"]
 
@@ -76,7 +76,7 @@ class _Engine:
         self.embedding_calls = self.embedding_items = 0
         self._embedding_free_s = 0.0
         self._clients: dict[Sequence, _Connection] = {}
-        self._timer = Timer()
+        self._timer = TimerFd()
         self._sampled = (time.monotonic(), 0.0)
         self._stepping = False
         self._due_s = self._step_s = 0.0
@@ -130,9 +130,9 @@ class _Engine:
         if step is not None:
             self._step_s = step.duration_s
             self._due_s = start_s + step.duration_s
-            self._timer.arm(int(self._due_s * 1e9))
+            self._timer.arm_ns(int(self._due_s * 1e9))
         elif (due_s := self.core.due_s()) is not None:
-            self._timer.arm(int(due_s * 1e9) + 1)
+            self._timer.arm_ns(int(due_s * 1e9) + 1)
 
     def _rang(self) -> None:
         self._timer.rest()

@@ -13,7 +13,7 @@ import psutil
 from benchmarks.support.machine import CoreTimes, core_times
 from benchmarks.support.stacks import Stack
 
-__all__ = ["GATEWAY_CORE", "LOAD_CORE", "CoreUse", "Watch", "disturbances"]
+__all__ = ["GATEWAY_CORE", "LOAD_CORE", "CoreUse", "Watch", "disturbances", "load_cpu_s"]
 
 GATEWAY_CORE = 0
 """Where the stack under test runs, with all its processes."""
@@ -52,7 +52,7 @@ class Watch:
         return (
             time.monotonic(),
             self._stack.cpu_s(),
-            _load_cpu_s(),
+            load_cpu_s(),
             cores[GATEWAY_CORE],
             cores[LOAD_CORE],
         )
@@ -74,7 +74,7 @@ class Watch:
         )
 
 
-def _load_cpu_s() -> float:
+def load_cpu_s() -> float:
     """CPU seconds of upstream and load: this process and those children that run on their core."""
     own = psutil.Process()
     total = 0.0

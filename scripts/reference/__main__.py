@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.reference import commands, configuration, gpus, metrics, scenario
+from scripts.reference import commands, configuration, facts, gpus, metrics, rules, scenario
 
 from mileage.cli.config import Config
 from mileage.cli.hot_keys import is_hot
-from mileage.cli.main import app
+from mileage.cli.whole_command import app
 from mileage.costmodel.architecture_table import ARCHITECTURES
 from mileage.costmodel.catalogue import GPUS
+from mileage.doctor.rules.all_rules import RULES
+from mileage.doctor.vocabulary import SECTIONS
 
 __all__ = ["pages"]
 
@@ -20,12 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 def pages() -> dict[Path, str]:
     """The text of every generated page, by its path."""
     directory = ROOT / "docs" / "reference"
+    rule_pages = ROOT / "docs" / "rules"
     return {
         directory / "cli.md": commands.render(app),
         directory / "configuration.md": configuration.render(Config, is_hot),
+        directory / "facts.md": facts.render(SECTIONS),
         directory / "gpus.md": gpus.render(GPUS, ARCHITECTURES),
         directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),
         directory / "scenario.md": scenario.render(),
+        rule_pages / "README.md": rules.render_index(RULES),
+        **{rule_pages / rules.file_name(rule): rules.render(rule) for rule in RULES},
     }
 
 

@@ -32,7 +32,15 @@ logs to standard error. `NO_COLOR` is honoured.
 | 0 | it worked |
 | 1 | it failed, or found what it was asked to look for; the reason is on standard error |
 | 2 | the command line, the configuration or a trace is wrong; the option, key or line is named |
-| 3 | not enough evidence for an answer |
+| 3 | not enough evidence for an answer, or the load generator was the limit |
+| 130 | a load run was ended by Ctrl-C; what it saw is told |
+
+With `--json` standard output is one JSON document, also where an error comes in place of the
+result: `{"error": {...}}` with `kind` (`usage`, `config`, `trace`, `engine`, `file`, `ledger` or
+`failure`), `message`, `exit_code`, and what is known of its place: `key`, `expected` and `place` of
+`config`, `path` and `line` of `trace`, `path` of `file` and `ledger`, `engine` of `engine`. What
+goes wrong after the document was printed, such as a full disk under `--report`, is told on standard
+error alone.
 """
 
 

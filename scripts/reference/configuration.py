@@ -157,6 +157,8 @@ def _type_name(type_: msgspec.inspect.Type) -> str:
             return "number"
         case msgspec.inspect.StrType():
             return "text"
+        case msgspec.inspect.DateType():
+            return "date"
         case msgspec.inspect.LiteralType():
             return " or ".join(f"`{json.dumps(v)}`" for v in type_.values)
         case msgspec.inspect.VarTupleType():

@@ -22,6 +22,7 @@ does not report is absent, never 0.
 | Metric | Kind | Labels | Meaning |
 |---|---|---|---|
 """
+PREFIXES = ("mileage_", "llm_")
 KINDS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram"}
 
 
@@ -53,7 +54,8 @@ def families_under(directory: Path) -> list[Metric]:
 
 
 def families_in(text: str) -> list[Metric]:
-    """Every `Counter`, `Gauge` or `Histogram` made with a literal `mileage_` name."""
+    """Every `Counter`, `Gauge` or `Histogram` made with a literal name of ours, or OpenCost's for
+    language models."""
     tree = ast.parse(text)
     tuples = {
         target.id: node.value
@@ -71,7 +73,7 @@ def families_in(text: str) -> list[Metric]:
             zip(("name", "help", "labels"), node.args, strict=False)
         ) | {k.arg: k.value for k in node.keywords if k.arg}
         match given.get("name"):
-            case ast.Constant(value=str(name)) if kind and name.startswith("mileage_"):
+            case ast.Constant(value=str(name)) if kind and name.startswith(PREFIXES):
                 labels = given.get("labels", ast.Tuple([], ast.Load()))
                 if isinstance(labels, ast.Name):
                     labels = tuples[labels.id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from mileage.core.errors import ConfigError
@@ -20,6 +21,7 @@ _SIZE = re.compile(r"(\d+)\s?gi?b?\b", re.ASCII)
 _WORD = re.compile(r"[a-z]+\d[\w]*|\d+gb|[a-z]+|\d+", re.ASCII)
 
 
+@lru_cache(maxsize=256)
 def gpu_of_driver(name: str, *, memory_total_bytes: int | None = None) -> Gpu | None:
     """The catalogue's GPU that the driver calls so: `NVIDIA H100 80GB HBM3`, `Tesla T4`.
 

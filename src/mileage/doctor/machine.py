@@ -51,6 +51,15 @@ def _architecture(name: str) -> Architecture | None:
         return None
 
 
+@lru_cache(maxsize=256)
+def _gpu(name: str) -> Gpu | None:
+    """The card of that name in the catalogue. Kept, as an architecture is."""
+    try:
+        return find_gpu(name)
+    except ConfigError:
+        return None
+
+
 class Machine:
     """Bounds for the deployment of `evidence`; every figure is an interval, `ANY` if unknown."""
 
@@ -65,9 +74,8 @@ class Machine:
             return None
         stated = self._evidence.number("hardware.memory_gb").value
         size = int(stated.low * GIB) if stated.exact and 0 < stated.low < 1e6 else None
-        try:
-            found = find_gpu(name)
-        except ConfigError:
+        found = _gpu(name)
+        if found is None:
             return gpu_of_driver(name, memory_total_bytes=size)
         if size is not None and abs(found.memory_gb / stated.low - 1) > 0.1:
             return gpu_of_driver(f"{name} {stated.low:g}GB") or found

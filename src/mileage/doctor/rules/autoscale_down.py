@@ -30,6 +30,9 @@ SLACK_S = 60.0
 DELAY_MIN_S = 150.0
 """Half of an HPA's default window: who lets replicas go sooner than that would make them flap."""
 
+LONG_S = 1800.0
+"""Half an hour without traffic: longer than any default keeps a replica."""
+
 ZERO = 0.0
 
 
@@ -69,8 +72,9 @@ def replicas_outlive_their_load(e: Evidence) -> Opinion:
 
     ## How it is told
     The time from the last traffic to the smaller fleet is about one window, or the sum of them;
-    or more replicas exist than are asked for with nothing to do. A delay shorter than a replica
-    takes to start is money well spent. A metric that cannot be fetched also keeps replicas
+    or more replicas exist than are asked for with nothing to do; or they stay for half an hour and
+    far longer than the windows explain. A delay shorter than a replica takes to start is money
+    well spent. A metric that cannot be fetched also keeps replicas
     (`autoscaler_metric_fetch_fail`).
 
     ## What to do
@@ -86,6 +90,7 @@ def replicas_outlive_their_load(e: Evidence) -> Opinion:
     case.shows(
         both(long, delay.where("> 3 x startup_total_s", lambda _: _above_start(e, 3.0))), 2.6
     )
+    case.shows(both(delay.at_least(LONG_S), _beyond_windows(e)), 2.3)
     case.shows(both(surplus, _no_load(e)), 3.0)
     case.shows(both(surplus, _a_window_is_known(e)), 2.4)
     case.shows(_stay_after_load(e), 3.0)
@@ -122,14 +127,30 @@ def _explained_by_windows(e: Evidence) -> Check:
     """Is the delay about one of the windows, or about their sum?"""
     delay, windows = e.number("scale_down_after_idle_s"), _windows(e)
     truth: bool | None = None
-    if delay.known and windows:
-        total = windows[0]
-        for window in windows[1:]:
-            total = total.plus(window)
+    total = _sum(windows)
+    if delay.known and total is not None:
         fits = [_fits(delay.value, window) for window in {*windows, total}]
         truth = True if True in fits else (None if None in fits else False)
     shown = " or ".join(window.shown() for window in windows)
     return Check(delay.key, delay.plain(), f"about {shown or 'the windows'} or their sum", truth)
+
+
+def _beyond_windows(e: Evidence) -> Check:
+    """Do replicas stay for far longer than all the windows together explain?"""
+    delay, windows = e.number("scale_down_after_idle_s"), _windows(e)
+    total = _sum(windows)
+    truth: bool | None = None
+    if delay.known and total is not None:
+        truth = delay.value.above(total.high * WINDOW_FIT.high + SLACK_S)
+    shown = total.shown() if total is not None else "the windows"
+    return Check(delay.key, delay.plain(), f"far above {shown}", truth)
+
+
+def _sum(windows: list[Interval]) -> Interval | None:
+    total: Interval | None = None
+    for window in windows:
+        total = window if total is None else total.plus(window)
+    return total
 
 
 def _fits(delay: Interval, window: Interval) -> bool | None:
@@ -198,7 +219,7 @@ def _shorter_window_helps(e: Evidence) -> Check:
 
 def _shorter_windows(e: Evidence) -> tuple[Change, ...]:
     start = _start_s(e)
-    if start is None or not start.bounded:
+    if start is None or not start.bounded or _beyond_windows(e).truth:
         return ()
     wanted = max(60, int(start.high))
     return tuple(
@@ -213,6 +234,13 @@ def _window_advice(e: Evidence) -> str:
     if not delay.known:
         return ""
     kept = f"Replicas stay {delay.value.shown()} s after the last traffic"
+    total = _sum(_windows(e))
+    if total is not None and _beyond_windows(e).truth:
+        return (
+            f"{kept}, and the windows explain {total.shown()} s of it: look at what else keeps"
+            " them, such as the span that the trigger's query looks back over, a metric that is"
+            " not told or does not fall to 0, or pods that may not be evicted."
+        )
     if start is None:
         return f"{kept}: shorten the windows to about the time a replica takes to start."
     return f"{kept} and start in {start.shown()} s: shorten the windows to about the latter."

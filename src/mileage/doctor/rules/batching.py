@@ -39,6 +39,9 @@ from here on more tokens per step gain nothing worth naming."""
 DEFAULT_CHUNK_TOKENS = Interval(512.0, FULL_CHUNK_TOKENS - 1.0)
 """Budgets that apply where none is set, by version and card: a job's engine has the smaller."""
 
+SM_FULL = 0.95
+"""Share of the time with work on the SMs at which no step waits for the host or for requests."""
+
 TAIL_OVER_MEDIAN = 5.0
 """Tail over median of the time between tokens that steady decoding does not reach: steps differ by
 a prefill chunk, two or three times; a multiple beyond is a request that was put aside."""
@@ -99,6 +102,7 @@ def batch_cap_reached(e: Evidence) -> Opinion:
     case.sign(e.number("preemptions_count").above(0.0), yes=-1.5)
     case.sign(e.number("preemptions_per_s").above(0.0), yes=-2.0)
     case.sign(_compute_bound(e), yes=-1.5)
+    case.sign(both(_compute_bound(e), _all_sms_at_work(e)), yes=-2.5)
     case.sign(_scaler_waits(e), yes=-1.5)
     to = _roomier(e, cap)
     return case.opinion(
@@ -114,6 +118,11 @@ def batch_cap_reached(e: Evidence) -> Opinion:
 def _compute_bound(e: Evidence) -> Check:
     """Tensor cores at half of their peak are about as busy as kernels keep them."""
     return e.number("tensor_active_ratio").above(0.5)
+
+
+def _all_sms_at_work(e: Evidence) -> Check:
+    """With tensor cores at their peak, too: a larger batch takes longer, and gains nothing."""
+    return e.number("sm_active_ratio").at_least(SM_FULL)
 
 
 def _scaler_waits(e: Evidence) -> Check:
@@ -183,6 +192,7 @@ def chunks_too_small_for_job(e: Evidence) -> Opinion:
     budget, prompt = _budget(e), e.number("isl_tokens")
     many = both(prompt.exceeds(budget, LONG_PROMPT_CHUNKS), budget.below(FULL_CHUNK_TOKENS))
     chunked, small = _chunked_against_whole(e), smaller_than(e, "max_num_batched_tokens")
+    case.must(either(offline, _many_steps(prompt)))
     case.shows(either(any_slower(chunked), any_slower(small)), 4.0)
     case.shows(both(offline, many), 3.0)
     case.refutes(e.is_one_of("kind", "online", "none"))
@@ -208,6 +218,11 @@ def _budget(e: Evidence) -> Quantity:
     if not budget.unset or "vllm" not in (e.text("engine.name") or ""):
         return budget
     return Quantity(budget.key, "tokens", "one", (DEFAULT_CHUNK_TOKENS,))
+
+
+def _many_steps(prompt: Quantity) -> Check:
+    """Prompts that fill a step of any usual budget alone: chunks matter to them whoever asks."""
+    return prompt.above(FULL_CHUNK_TOKENS)
 
 
 def _chunked_against_whole(e: Evidence) -> tuple[Contrast, ...]:

@@ -33,6 +33,20 @@ GRAPH_GAIN = 0.95
 LAUNCHES_HIDDEN_REQUESTS = 256
 """Batch from which the GPU's time per kernel mostly hides its launch (some 5 microseconds)."""
 
+CPU_BACK_END_CORES = 4.0
+"""Cores of one process of an engine that no launching of kernels keeps busy."""
+
+CARD_KEYS = (
+    "hardware.gpu",
+    "hardware.memory_gb",
+    "gpu_util_ratio",
+    "gr_engine_active_ratio",
+    "sm_active_ratio",
+    "gpu_mem_used_gb",
+    "power_w",
+)
+"""Facts that only a card has."""
+
 EAGER_LOGGED = (
     r"enforce_eager=True|cudagraph is disabled under eager|enforce eager set|"
     r"fallback to the eager mode|disable_cuda_graph=True|decode batch.*cuda graph: false|"
@@ -100,6 +114,7 @@ def graphs_are_off(e: Evidence) -> Opinion:
     case.sign(_launches_hidden(e), yes=-0.7)
     case.sign(gpu_saturated(e), yes=-1.5)
     case.sign(_only_prefills(e), yes=-2.5)
+    case.sign(_computes_on_cores(e), yes=-3.0)
     return case.opinion(
         advice="Switch CUDA graphs on: decode steps then cost one launch"
         + (" (cuda_graph_config: {} in the options file)." if trt else "."),
@@ -136,6 +151,17 @@ def _launches_hidden(e: Evidence) -> Check:
         e.number("requests_running").at_least(LAUNCHES_HIDDEN_REQUESTS),
         e.number("concurrency").at_least(LAUNCHES_HIDDEN_REQUESTS),
     )
+
+
+def _computes_on_cores(e: Evidence) -> Check:
+    """Does the engine keep many cores busy, and is nothing known of a card? It is a CPU back end.
+
+    An engine with cards keeps one or two cores busy for each of its processes.
+    """
+    seen = [key for key in CARD_KEYS if e.known(key)]
+    cardless = Check("hardware.gpu", None, "no card is seen", None if seen else True)
+    busy = (e.number(f"{role}_process_cpu_ratio") for role in ("engine", "worker"))
+    return both(either(*(each.any_above(CPU_BACK_END_CORES) for each in busy)), cardless)
 
 
 def _only_prefills(e: Evidence) -> Check:

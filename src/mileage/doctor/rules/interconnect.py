@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mileage.doctor.arms import Arm
 from mileage.doctor.case import Case
 from mileage.doctor.check import Check, both, either
@@ -45,6 +47,15 @@ NO_PEER = r"lacks GPU P2P capability|P2P test failed|peer access is not supporte
 NO_PEER_NCCL = r"P2P is disabled between connected GPUs|NCCL_P2P_DISABLE set by environment to 1"
 TOO_MANY_PCIE = r"not supported on more than two PCIe-only GPUs"
 BY_HOST_MEMORY = r"\[\w+\] -> \d+\[\w+\].* via SHM"
+
+GEFORCE = re.compile(r"geforce|(?<!\d)rtx[\s_-]*[2345]0[5-9]0|(?<![a-z\d])[345]0[5-9]0(?!\d)")
+"""GeForce cards: NVIDIA's driver gives them no peer-to-peer over PCIe. Workstation cards of like
+names (RTX 4000, RTX 6000 Ada, RTX A6000) have it."""
+NO_PEER_ADVICE = (
+    "This card has no peer-to-peer over PCIe with NVIDIA's driver, so that no setting turns it on:"
+    " split the layers in place of the matrices (pipeline parallelism), or run a replica on each"
+    " card where the model fits; an NVLink bridge helps where the card takes one."
+)
 
 BY_SOCKET = r"via NET/Socket"
 MAY_USE_SOCKETS = r"Using network Socket|NET/Socket : Using"
@@ -99,8 +110,8 @@ def all_reduce_through_host(e: Evidence) -> Opinion:
 
     ## What to do
     Unset `NCCL_P2P_DISABLE` and `--disable-custom-all-reduce`; switch off ACS and the IOMMU of the
-    host so that cards reach each other (`nvidia-smi topo -p2p r`). Where the cards cannot, use
-    pipeline parallelism or replicas instead of tensor parallelism.
+    host so that cards reach each other (`nvidia-smi topo -p2p r`). Where the cards cannot (GeForce
+    cards over PCIe), use pipeline parallelism or replicas instead of tensor parallelism.
     """
     case, pair = Case(), slowest(_peer_arms(e))
     off = e.number("env.NCCL_P2P_DISABLE").at_least(1)
@@ -122,7 +133,15 @@ def all_reduce_through_host(e: Evidence) -> Opinion:
     case.sign(nvlink, yes=0.0 if off.truth else -3.0)
     case.sign(off.negated(), yes=-1.0)
     case.sign(both(_several(e), _waits(e)), yes=0.7)
+    if pair is None and _no_peers(e):
+        return case.opinion(advice=NO_PEER_ADVICE, waste_ratio=_waste(pair))
     return case.opinion(changes=_peer_changes(e), waste_ratio=_waste(pair))
+
+
+def _no_peers(e: Evidence) -> bool:
+    """Is it a card whose driver has no peer-to-peer over PCIe, whatever is set?"""
+    joined = e.is_one_of("hardware.interconnect", "nvlink", "pcie_p2p").truth
+    return joined is not True and bool(GEFORCE.search(e.text("hardware.gpu") or ""))
 
 
 def _peer_arms(e: Evidence) -> tuple[Contrast, ...]:

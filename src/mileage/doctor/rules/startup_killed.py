@@ -221,9 +221,9 @@ def scaler_removes_what_still_starts(e: Evidence) -> Opinion:
 
     ## What to do
     Make the window longer than machine and model need together (KEDA `cooldownPeriod` and
-    `initialCooldownPeriod`; Knative `scale-to-zero-pod-retention-period` and
-    `scale-to-zero-grace-period`), keep one replica (`minReplicaCount: 1`,
-    `autoscaling.knative.dev/min-scale: "1"`), or shorten the start.
+    `initialCooldownPeriod`; Knative `scale-to-zero-pod-retention-period` and `stable-window`), keep
+    one replica (`minReplicaCount: 1`, `autoscaling.knative.dev/min-scale: "1"`), or shorten the
+    start.
     """
     case, start = Case(), StartPhases(e)
     age, killed = e.number("pod_age_at_kill_s"), e.number("pod_kill_before_ready_count").above(0)

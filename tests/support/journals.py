@@ -15,6 +15,7 @@ from mileage.core.actions import (
     Dispatch,
     Hold,
     Join,
+    Load,
     Reject,
     ReturnBudget,
     SetLimit,
@@ -31,6 +32,8 @@ from mileage.core.events import (
     Failed,
     Finished,
     FirstToken,
+    Loadable,
+    LoadFailed,
     Observed,
     OthersSeen,
     ReplicaDown,
@@ -75,6 +78,8 @@ EVENTS: tuple[Event, ...] = (
     BudgetRecalled("acme usd", 480_000),
     ExperimentChanged('{"split":{"name":"one","ratio":0.5}}'),
     OthersSeen((("gpu-a", 2**40), ("gpu-b", 1))),
+    Loadable("gpu-b", ("qwen", "адаптер")),
+    LoadFailed("qwen", "no memory", 30.0),
 )
 ACTIONS: tuple[Action, ...] = (
     Dispatch(1, "gpu-a"),
@@ -85,6 +90,7 @@ ACTIONS: tuple[Action, ...] = (
     WakeAt(12.625),
     AskBudget("acme usd", 480_000, 9),
     ReturnBudget("acme usd", 480_000, 1),
+    Load("qwen"),
 )
 
 

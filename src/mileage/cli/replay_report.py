@@ -17,7 +17,7 @@ from mileage.control.journal_decoder import JournalRecord
 from mileage.control.replay import Difference, FailedOpen
 from mileage.control.tally import TallySummary
 from mileage.control.what_if import WhatIfResult
-from mileage.core.actions import Action, Dispatch, Hold, Join, Reject, SetLimit, WakeAt
+from mileage.core.actions import Action, Dispatch, Hold, Join, Load, Reject, SetLimit, WakeAt
 from mileage.core.events import Arrived, Event, Observed
 
 __all__ = [
@@ -253,6 +253,8 @@ def _action_text(action: Action) -> str:
         return f"refuse {_id(action.request_id)} ({action.reason}{detail})"
     if isinstance(action, SetLimit):
         return f"limit of {action.replica}: {action.limit} ({action.reason})"
+    if isinstance(action, Load):
+        return f"load {action.model}"
     if isinstance(action, WakeAt):
         return f"wake at {action.at_s:.3f} s"
     return repr(action)

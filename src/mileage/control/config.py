@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from mileage.core.bounds import require_at_least, require_positive, require_range
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, MileageError
 from mileage.core.request import Endpoint
 from mileage.core.slo import SloConfig
 from mileage.policy.breaker import BreakerConfig
@@ -28,7 +28,9 @@ __all__ = [
     "GovernorConfig",
     "GovernorMode",
     "LimitPolicyName",
+    "LoadsConfig",
     "TokenPrice",
+    "config_of",
 ]
 
 _USD_MAX = 1e6
@@ -80,6 +82,19 @@ class GovernorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require_at_least("governor.fair_slack_s", self.fair_slack_s, 0.0)
 
 
+class LoadsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Section `[loads]`: requests that are held while their model, or adapter, is loaded."""
+
+    queue_max: int = 1000
+    """Requests held for one model in a worker; more are refused."""
+    wait_max_s: float = 300.0
+    """The longest that a request is held so. Its targets count from when the model is there."""
+
+    def __post_init__(self) -> None:
+        require_range("loads.queue_max", self.queue_max, 1, 1_000_000)
+        require_positive("loads.wait_max_s", self.wait_max_s)
+
+
 class TokenPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[costs.models."NAME"]`: a public price, for budgets in USD."""
 
@@ -124,6 +139,7 @@ class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     slo: SloConfig = SloConfig()
     merging: MergingConfig = MergingConfig()
     costs: CostsConfig = CostsConfig()
+    loads: LoadsConfig = LoadsConfig()
     tenants: dict[str, TenantLimits] = {}
     replica_gpus: dict[str, float] = {}
     replica_running_max: dict[str, int] = {}
@@ -137,3 +153,14 @@ class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     "a price: a budget in USD needs it for models that have none of their own"
                 )
                 raise ConfigError("costs.usd_per_gpu_hour", None, f"{expected} (tenants.{name})")
+
+
+_decode = msgspec.json.Decoder(ControlConfig).decode
+
+
+def config_of(settings: str) -> ControlConfig | None:
+    """The configuration in a JSON document; None where that is none."""
+    try:
+        return _decode(settings)
+    except (msgspec.DecodeError, MileageError):
+        return None

@@ -7,9 +7,9 @@ from random import Random
 
 import msgspec
 
-from mileage.control.config import ControlConfig
+from mileage.control.config import ControlConfig, config_of
 from mileage.control.dispatcher import Dispatcher
-from mileage.control.experiment import ArmSeen, Experiment, changed
+from mileage.control.experiment import ArmSeen, changed
 from mileage.control.failover import next_replica
 from mileage.control.governor import Governor
 from mileage.control.intake import Intake
@@ -30,6 +30,8 @@ from mileage.core.events import (
     Failed,
     Finished,
     FirstToken,
+    Loadable,
+    LoadFailed,
     Observed,
     OthersSeen,
     ReplicaDown,
@@ -44,8 +46,6 @@ __all__ = ["Controller"]
 _NOTHING: tuple[Action, ...] = ()
 _LACKS_NOTHING: Mapping[str, Collection[Endpoint]] = {}
 _BUSY_RETRY_S = 1.0
-
-_decode_config = msgspec.json.Decoder(ControlConfig).decode
 
 
 class Controller:
@@ -80,10 +80,10 @@ class Controller:
         require_at_least("in_flight_max", in_flight_max, 1)
         self._replicas = Replicas(replicas, config, lacks)
         self._routes = self._replicas.routes
-        self._dispatcher = Dispatcher(config, self._replicas, random)
-        self._flights, self._told = self._dispatcher.flights, self._dispatcher.told
+        dispatcher = self._dispatcher = Dispatcher(config, self._replicas, random)
+        self._flights, self._told = dispatcher.flights, dispatcher.told
         self._in_flight_max, self._random = in_flight_max, random
-        self.experiment: Experiment | None = None
+        self.loads, self.experiment = dispatcher.loads, dispatcher.experiment
         self.version = 1
         self.failure: str | None = None
         self.ignored = 0
@@ -151,6 +151,8 @@ class Controller:
                 return _NOTHING  # it tells of no room by itself: limits are decided in time
         elif isinstance(event, ReplicaUp | ReplicaDown):
             self._replica_event(event, now_s)
+        elif isinstance(event, Loadable | LoadFailed):
+            self.ignored += not self._dispatcher.loads.told(event, now_s)
         elif isinstance(event, ConfigChanged):
             return self._configure(event, now_s)
         elif isinstance(event, ExperimentChanged):
@@ -178,12 +180,11 @@ class Controller:
         takers: Takers = route
         if route.partial:
             takers = route.partial.get(request.endpoint, route)
-        if not (takers.half_open or takers.closed.loads):
+        if not (takers.half_open or takers.closed.loads or takers.loadable):
             if takers.serving:
                 return (Reject(request.id, "no_replica", takers.retry_after_s(now_s)),)
             return (Reject(request.id, "endpoint_not_supported"),)
-        flights = self._flights
-        if request.id in flights or len(flights) >= self._in_flight_max:
+        if request.id in self._flights or len(self._flights) >= self._in_flight_max:
             actions = self._make_room(request.id, now_s)
             return (*actions, *self._dispatcher.arrived(request, route, takers, now_s))
         return self._dispatcher.arrived(request, route, takers, now_s)
@@ -237,11 +238,13 @@ class Controller:
         cost = flight.cost
         if output_tokens is None or output_tokens < 0:
             # Perhaps an error of the client's own, answered at once: no measure of speed.
-            replica.ended(flight.work, now_s)
+            replica.ended(flight.sent_work, now_s)
             dispatcher.ended(flight, replica, cost, now_s)
         else:
             prompt_tokens = flight.prompt_tokens
-            replica.finished(flight.work, prompt_tokens, output_tokens, flight.started_s, now_s)
+            work, started_s = flight.sent_work, flight.started_s
+            replica.finished(work, prompt_tokens, output_tokens, started_s, now_s)
+            flight.answered(replica, event.cached_tokens)
             flight.route.answered(output_tokens)
             if request.batch_key is None:
                 cost = flight.pool.cost_of(prompt_tokens, output_tokens)
@@ -365,9 +368,8 @@ class Controller:
 
     def _configure(self, event: ConfigChanged, now_s: float) -> Sequence[Action]:
         """Take on another configuration; a document that is none is ignored, and the old stays."""
-        try:
-            config = _decode_config(event.settings)
-        except (msgspec.DecodeError, MileageError):
+        config = config_of(event.settings)
+        if config is None:
             self.ignored += 1
             return _NOTHING
         self.version, self.failure = event.version, None

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from mileage.control.alarm import Alarm
+from mileage.control.company import collect, collected
 from mileage.control.config import ControlConfig
 from mileage.control.experiment import Experiment
 from mileage.control.flight import Flight, make_flight
 from mileage.control.governor import Governor
 from mileage.control.gpu_meter import weight_of
 from mileage.control.intake import Intake
-from mileage.control.replicas import Replica, Replicas, Route, Takers
+from mileage.control.loads import Loads
+from mileage.control.replica import Replica
+from mileage.control.replicas import Replicas, Route, Takers
 from mileage.control.unfunded import Unfunded
 from mileage.core.actions import Action, Dispatch, Hold, Join, Reject
 from mileage.core.events import Finished
@@ -32,8 +35,9 @@ _UNFUNDED_MAX = 10_000
 class Dispatcher:
     """Owns the requests that were taken on, from their arrival to their end.
 
-    A request is in one of four places: at a replica; in the governor's queue; collecting company
-    for one upstream call; or unfunded, until its tenant's budget has room for it.
+    A request is in one of five places: at a replica; in the governor's queue; collecting company
+    for one upstream call; unfunded, until its tenant's budget has room for it; or held until its
+    model is loaded.
     """
 
     def __init__(self, config: ControlConfig, replicas: Replicas, random: Random) -> None:
@@ -42,6 +46,7 @@ class Dispatcher:
         self.replicas = replicas
         self.router = Router(config.routing, random)
         self.governor = Governor(config, replicas)
+        self.loads = Loads(config.loads, replicas)
         self.merges = MergeIndex(config.merging)
         self.batches = BatchWindow(config.merging)
         self.intake = Intake(config)
@@ -60,6 +65,7 @@ class Dispatcher:
         self.router.reconfigure(config.routing)
         self.governor.reconfigure(config)
         self.merges.config = self.batches.config = config.merging
+        self.loads.reconfigure(config.loads)
         self.intake.reconfigure(config, now_s)
         if self.experiment is not None:
             self.experiment.reconfigure(config)
@@ -98,9 +104,9 @@ class Dispatcher:
         self.flights[request.id] = flight
         if flight.unfunded:
             self._unfunded.add(flight)
-            return (*ticked, Hold(request.id), *self.intake.take_actions(), *self._wake(now_s))
+            return (*ticked, Hold(request.id), *self.intake.take_actions(), *self.wake(now_s))
         if request.batch_key is not None and not observing and self._merging:
-            actions = self._collect(flight, now_s)
+            actions = collect(self, flight, now_s)
         else:
             actions = self.place(flight, now_s)
         return (*ticked, *actions) if ticked else actions
@@ -120,38 +126,6 @@ class Dispatcher:
             self.governor.refused(refusal, tenant, now_s)
         return refusal
 
-    def _collect(self, flight: Flight, now_s: float) -> Sequence[Action]:
-        """Send a request that others may go with, or hold it for them, or let it go with them."""
-        request = flight.request
-        loads = flight.takers.closed.loads
-        busy = min((replica.in_flight for replica in loads), default=0)
-        verdict = self.batches.offer(request, busy, now_s)
-        released: Sequence[Action] = _NOTHING
-        if verdict.kind == "join" and verdict.leader_id is not None:
-            leader = self.flights[verdict.leader_id]
-            del self.flights[request.id]
-            self.merges.ended(request.id)
-            self.merges.join(request.id, leader.request.id)
-            leader.take(flight)
-            actions: Sequence[Action] = (Join(request.id, leader.request.id, "batch"),)
-            self.told += actions
-        elif verdict.kind == "hold":
-            flight.collecting = True
-            actions = (Hold(request.id), *self._wake(now_s))
-        else:
-            actions = self.place(flight, now_s)
-        if verdict.release is not None:
-            released = self._collected(verdict.release, now_s)
-        return (*actions, *released)
-
-    def _collected(self, leader_id: int, now_s: float) -> Sequence[Action]:
-        """The window of a leader is over: it goes on like any other request."""
-        flight = self.flights.get(leader_id)
-        if flight is None or not flight.collecting:
-            return _NOTHING
-        flight.collecting = False
-        return self.place(flight, now_s)
-
     def place(self, flight: Flight, now_s: float) -> Sequence[Action]:
         """Send the request, hold it, or refuse it."""
         takers = flight.takers
@@ -162,10 +136,12 @@ class Dispatcher:
             return (self.send(flight, takers.half_open[0], now_s),)
         candidates = takers.closed
         if not candidates.loads:
-            refusal = Reject(flight.request.id, "no_replica", takers.retry_after_s(now_s))
-            return (self.refuse(flight, refusal, now_s),)
+            held = self.loads.hold(flight, takers, now_s)
+            if isinstance(held, Reject):
+                return (self.refuse(flight, held, now_s),)
+            return (*held, *self.wake(now_s))
         router = self.router if flight.arm is None else self.router_of(flight)
-        replica = router.choose(candidates, flight.work, flight.request.prefix_key, now_s)
+        replica = flight.choose(router, candidates, now_s)
         throttle = replica.throttle
         throttle.arrivals += 1
         if self.mode == "act":
@@ -195,7 +171,7 @@ class Dispatcher:
         if found is None:
             # While it waits for a slot, others may join it in one call all the same.
             self.batches.open(request)
-            return (*crowded, Hold(request.id), *self._wake(now_s))
+            return (*crowded, Hold(request.id), *self.wake(now_s))
         if isinstance(found, Reject):
             return (*crowded, self.refuse(flight, found, now_s))
         return (*crowded, self.send(flight, found, now_s))
@@ -224,15 +200,14 @@ class Dispatcher:
         flight.replica, flight.started_s = replica, now_s
         flight.tried |= replica.bit
         flight.attempts += 1
-        work = flight.work
+        work = flight.sent(replica, now_s)
         replica.started(work, now_s)
         replica.throttle.started(flight, now_s)
         flight.gpu_weight = weight = weight_of(work)
         flight.gpu_mark = replica.meter.start(weight, now_s)
-        request = flight.request
-        if request.batch_key is not None:
-            self.batches.close(request.id)
-        dispatch = Dispatch(request.id, replica.name)
+        if flight.request.batch_key is not None:
+            self.batches.close(flight.request.id)
+        dispatch = Dispatch(flight.request.id, replica.name)
         self.told.append(dispatch)
         return dispatch
 
@@ -262,11 +237,12 @@ class Dispatcher:
         if request.batch_key is not None:
             self.batches.close(request.id)
         self._unfunded.remove(flight)
+        self.loads.remove(flight, now_s)
         self.intake.release(self.merges.ended(request.id), now_s)
 
     def leave(self, flight: Flight, replica: Replica, now_s: float) -> None:
         """The request's attempt is at the replica no longer; it teaches nothing."""
-        replica.ended(flight.work, now_s)
+        replica.ended(flight.sent_work, now_s)
         self.ended(flight, replica, flight.cost, now_s)
 
     def ended(
@@ -307,7 +283,7 @@ class Dispatcher:
         if self.experiment is not None and self.experiment.turn(now_s):
             self.governor.due_s = min(self.governor.due_s, now_s)
         for leader_id in self.batches.due(now_s):
-            actions += self._collected(leader_id, now_s)
+            actions += collected(self, leader_id, now_s)
         if now_s >= self.governor.due_s:
             actions += self._tick(now_s)
         if self.governor.held:
@@ -321,12 +297,14 @@ class Dispatcher:
             else:
                 held = [flight for flight in self.flights.values() if flight.queue is not None]
                 actions += self._release(held, now_s)
+        if self.loads.total:
+            actions += self._settle(self.loads.ready(now_s), now_s)
         if self._unfunded and self.mode == "observe":
             actions += self._release([f for f in self.flights.values() if f.unfunded], now_s)
         elif self._unfunded:
             actions += self._funded(now_s)
         actions += self.intake.take_actions()
-        actions += self._wake(now_s)
+        actions += self.wake(now_s)
         return tuple(actions)
 
     def _tick(self, now_s: float) -> Sequence[Action]:
@@ -339,7 +317,7 @@ class Dispatcher:
             for replica in self.replicas:
                 actions += self.pumped(replica, now_s)
             actions += self._expired(now_s)
-            actions += self._wake(now_s)
+            actions += self.wake(now_s)
         return actions
 
     def _expired(self, now_s: float) -> list[Action]:
@@ -349,8 +327,8 @@ class Dispatcher:
             takers = flight.takers
             if takers.closed.loads or takers.half_open:
                 refusal = self.governor.late(flight, now_s)
-            elif flight.arm is not None:
-                actions += self._release((flight,), now_s)  # to the other arm
+            elif flight.arm is not None or self.loads.can(flight):
+                actions += self._release((flight,), now_s)  # to the other arm, or until it is back
                 continue
             else:
                 refusal = Reject(flight.request.id, "no_replica", takers.retry_after_s(now_s))
@@ -367,30 +345,29 @@ class Dispatcher:
                 self.governor.release(flight, now_s)
             flight.collecting = flight.unfunded = False
             self._unfunded.remove(flight)
+            self.loads.remove(flight, now_s)
             actions += self.place(flight, now_s)
         return actions
 
     def _funded(self, now_s: float) -> list[Action]:
         """Try the requests again that wait for their tenant's budget."""
-        unfunded = self._unfunded
-        actions: list[Action] = []
-        for tenant in self.intake.take_ready():
-            while (flight := unfunded.first(tenant)) is not None:
-                refusal = self.intake.fund(flight, now_s)
-                if refusal is None and flight.unfunded:
-                    break  # In order: those behind it are not tried before it has found room.
-                unfunded.remove(flight)
-                if refusal is not None:
-                    actions.append(self.refuse(flight, refusal, now_s))
-                else:
-                    actions += self.place(flight, now_s)
-        for flight in unfunded.expired(now_s):
-            actions.append(self.refuse(flight, self.intake.unfunded(flight), now_s))
+        actions = self._settle(self._unfunded.funded(self.intake, now_s), now_s)
         return [*actions, *self.intake.take_actions()]
 
-    def _wake(self, now_s: float) -> tuple[Action, ...]:
+    def _settle(self, found: Iterable[tuple[Flight, Reject | None]], now_s: float) -> list[Action]:
+        """Place or refuse what waits for its budget, or its model, no longer."""
+        actions: list[Action] = []
+        for flight, refusal in found:
+            if refusal is None:
+                self._find(flight)
+                actions += self.place(flight, now_s)
+            else:
+                actions.append(self.refuse(flight, refusal, now_s))
+        return actions
+
+    def wake(self, now_s: float) -> tuple[Action, ...]:
         """Ask to be woken when something is next due, unless that was asked before."""
-        due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s)
+        due_s = min(self.replicas.half_open_due_s, self.batches.next_due_s, self.loads.due_s)
         if self.experiment is not None:
             due_s = min(due_s, self.experiment.due_s)
         if self._unfunded.total:

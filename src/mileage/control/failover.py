@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mileage.control.flight import Flight
-from mileage.control.replicas import Replica, Replicas, Takers
+from mileage.control.replica import Replica
+from mileage.control.replicas import Replicas, Takers
 from mileage.core.events import Failed
 from mileage.policy.routing import Candidates, Router
 
@@ -53,6 +54,5 @@ def _untried(takers: Takers, flight: Flight, now_s: float, router: Router) -> Re
     tried = flight.tried
     untried = [replica for replica in takers.closed.loads if not replica.bit & tried]
     if untried:
-        candidates = Candidates(untried)
-        return router.choose(candidates, flight.work, flight.request.prefix_key, now_s)
+        return flight.choose(router, Candidates(untried), now_s)
     return next((replica for replica in takers.half_open if not replica.bit & tried), None)

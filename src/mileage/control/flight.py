@@ -9,14 +9,18 @@ import msgspec
 
 from mileage.control.config import ControlConfig
 from mileage.core.request import Request
+from mileage.policy.cached_prefixes import PrefixGuess
 from mileage.policy.experiment import ArmName
 from mileage.policy.load import work_of
 from mileage.policy.modality import normalised_load_tokens
+from mileage.policy.prefix_choice import work_after_hit
+from mileage.policy.routing import Candidates, Router
 
 if TYPE_CHECKING:
     from mileage.control.fair_queue import FairQueue, Flow
     from mileage.control.pool import Pool
-    from mileage.control.replicas import Replica, Route, Takers
+    from mileage.control.replica import Replica
+    from mileage.control.replicas import Route, Takers
 
 __all__ = ["Flight", "make_flight"]
 
@@ -50,6 +54,8 @@ class Flight(msgspec.Struct, eq=False):
     replica: Replica | None = None
     started_s: float = math.inf
     first_token_s: float | None = None
+    held_s: float = math.inf
+    """Since when it is held for its model to be loaded."""
     forecast_s: float | None = None
     """What it was expected to wait in the queue."""
     mark: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
@@ -71,6 +77,10 @@ class Flight(msgspec.Struct, eq=False):
     """GPU time that its attempts took, so far as they are over."""
     gpu_weight: int = 0
     gpu_mark: int = 0
+    guess: PrefixGuess | None = None
+    """What of its prompt the replica's cache probably had when it was sent."""
+    sent_work: float = 0.0
+    """Its work without that."""
     ticket: int = 0
     tried: int = 0
     attempts: int = 0
@@ -80,6 +90,37 @@ class Flight(msgspec.Struct, eq=False):
     def batched(self) -> bool:
         """Others go upstream in one call with it."""
         return bool(self.company)
+
+    def choose(self, router: Router, candidates: Candidates[Replica], now_s: float) -> Replica:
+        """Where the router would send it; there must be one candidate at least."""
+        request = self.request
+        return router.choose(
+            candidates,
+            self.work,
+            request.prefix_key,
+            now_s,
+            request.prefix_blocks,
+            request.prefix_block_tokens,
+        )
+
+    def sent(self, replica: Replica, now_s: float) -> float:
+        """It is sent to the replica: gives its work there, without what is cached of its prompt."""
+        blocks = self.request.prefix_blocks
+        work = self.work
+        if blocks:
+            cached, block_tokens = replica.cached, self.request.prefix_block_tokens
+            if replica.kv_tokens_max is not None:
+                cached.room(replica.kv_tokens_max, block_tokens)
+            self.guess = cached.sent(blocks)
+            work = work_after_hit(work, min(self.guess.hit * block_tokens, self.prompt_tokens))
+            cached.worked(work, now_s)
+        self.sent_work = work
+        return work
+
+    def answered(self, replica: Replica, cached_tokens: int | None) -> None:
+        """Its answer came from the replica, which says so much of its prompt was cached."""
+        if self.guess is not None and cached_tokens is not None:
+            replica.cached.answered(self.guess, cached_tokens // self.request.prefix_block_tokens)
 
     def take(self, other: Flight) -> None:
         """The other request goes upstream in one call with this one."""

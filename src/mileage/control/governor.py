@@ -12,7 +12,8 @@ from mileage.control.flight import Flight
 from mileage.control.governor_state import GovernorState
 from mileage.control.intake import Intake
 from mileage.control.pool import Pool
-from mileage.control.replicas import Replica, Takers
+from mileage.control.replica import Replica
+from mileage.control.replicas import Takers
 from mileage.core.actions import Reject, RejectReason, SetLimit
 
 __all__ = ["MARGIN", "Governor"]
@@ -74,7 +75,7 @@ class Governor:
 
     def pool(self, takers: Takers) -> Pool:
         """The pool of the replicas that can serve a request."""
-        models = takers.serving[0].models
+        models = (takers.serving or takers.loadable)[0].models
         base = models[0] if models else ""
         pool = self._pools.get(base)
         if pool is None:

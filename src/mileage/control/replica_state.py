@@ -18,6 +18,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     state: ReplicaStateName
     models: tuple[str, ...]
     in_flight: int
+    loadable: tuple[str, ...] = ()
+    """Models that it loads when asked."""
     reason: str | None = None
     limit: int | None = None
     """Requests that it may run at once; None where nothing limits them."""

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from mileage.control.config import ControlConfig, GovernorConfig
 from mileage.control.experiment_config import ArmGovernor
-from mileage.control.first_limit import first_limit, make_throttle
-from mileage.control.gpu_meter import GpuMeter
+from mileage.control.first_limit import first_limit
+from mileage.control.replica import Replica
 from mileage.control.replica_state import ReplicaState, ReplicaStateName
 from mileage.core.request import Endpoint, Request
-from mileage.policy.breaker import Breaker
 from mileage.policy.experiment import ArmName
 from mileage.policy.limits.choose import make_limit
-from mileage.policy.load import ReplicaLoad
-from mileage.policy.routing import Candidates, name_hash
+from mileage.policy.routing import Candidates
 from mileage.policy.service_rate import FleetRates
 
 if TYPE_CHECKING:
@@ -25,76 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["Replica", "ReplicaState", "ReplicaStateName", "Replicas", "Route", "Takers"]
 
 _LEFT = "not configured any more"
-_NEVER_UP = "not up yet"
 _OUTPUT_ASSUMED_TOKENS = 128.0
 _OUTPUT_GAIN_MIN = 0.05
-
-
-class Replica(ReplicaLoad):
-    """One configured replica: its health, its breaker, and (inherited) its load."""
-
-    __slots__ = (
-        "bit",
-        "breaker",
-        "down_reason",
-        "failure",
-        "lacks",
-        "meter",
-        "models",
-        "name",
-        "serves",
-        "throttle",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        bit: int,
-        config: ControlConfig,
-        lacks: Collection[Endpoint] = (),
-    ) -> None:
-        super().__init__(name_hash(name), FleetRates(), config.routing.view_max_age_s)
-        self.throttle = make_throttle(config)
-        self.throttle.told_max(config.replica_running_max.get(name))
-        self.meter = GpuMeter(config.replica_gpus.get(name, 1.0))
-        self.name = name
-        self.bit = bit
-        """Its place in a request's set of replicas tried."""
-        self.breaker = Breaker(config.breaker)
-        self.lacks: frozenset[Endpoint] = frozenset(lacks)
-        """Endpoints that it does not have."""
-        self.models: tuple[str, ...] = ()
-        self.serves: frozenset[str] = frozenset()
-        """The models, to look one up: a replica may have a thousand adapters."""
-        self.down_reason: str | None = _NEVER_UP
-        self.failure: str | None = None
-        """The last failure, for people."""
-
-    def state(self) -> ReplicaState:
-        """The replica as people are told of it."""
-        state: ReplicaStateName = "up"
-        reason = self.down_reason
-        if reason is not None:
-            state = "down"
-        elif self.breaker.state != "closed":
-            state, reason = self.breaker.state, f"circuit breaker; last failure: {self.failure}"
-        return ReplicaState(
-            name=self.name,
-            state=state,
-            models=self.models,
-            in_flight=self.in_flight,
-            reason=reason,
-            limit=self.throttle.limit,
-            limit_reason=self.throttle.reason,
-            policy_failed=self.throttle.failed,
-            gpu_weight=self.meter.weight,
-        )
 
 
 class Takers:
     """Replicas that can serve a request, and those among them that take one now."""
 
-    __slots__ = ("arms", "closed", "half_open", "pool", "serving", "sole")
+    __slots__ = ("arms", "closed", "half_open", "loadable", "pool", "serving", "sole")
 
     def __init__(self) -> None:
         self.arms: tuple[Takers, Takers] | None = None
@@ -109,6 +45,8 @@ class Takers:
         """Those that take any request now."""
         self.half_open: tuple[Replica, ...] = ()
         """Those that take one request now, as a probe."""
+        self.loadable: tuple[Replica, ...] = ()
+        """Those that would load the model if they were asked."""
 
     def retry_after_s(self, now_s: float) -> float | None:
         """Seconds until the next open breaker lets a request through.
@@ -187,15 +125,16 @@ class Route(Takers):
         if self._gain > _OUTPUT_GAIN_MIN:
             self._gain = max(_OUTPUT_GAIN_MIN, self._gain / (1.0 + self._gain))
 
-    def serve(self, replicas: Sequence[Replica]) -> None:
-        """These have the model now."""
-        self.serving = tuple(replicas)
-        lacked = frozenset[Endpoint]().union(*(replica.lacks for replica in replicas))
+    def serve(self, replicas: Sequence[Replica], loadable: Sequence[Replica] = ()) -> None:
+        """These have the model now; `loadable` are those that would load it."""
+        self.serving, self.loadable = tuple(replicas), tuple(loadable)
+        lacked = frozenset[Endpoint]().union(*(r.lacks for r in (*replicas, *loadable)))
         known = self.partial
         # Once there they stay: what is held for them is to see who comes and goes.
         self.partial = {e: known.get(e) or Takers() for e in sorted(lacked | known.keys())}
         for endpoint, takers in self.partial.items():
             takers.serving = tuple(r for r in replicas if endpoint not in r.lacks)
+            takers.loadable = tuple(r for r in loadable if endpoint not in r.lacks)
         self.refresh()
 
     def refresh(self) -> None:
@@ -301,6 +240,7 @@ class Replicas:
             replica.breaker.config = config.breaker
             replica.meter.set_gpus(config.replica_gpus.get(replica.name, 1.0), now_s)
             replica.view_max_age_s = config.routing.view_max_age_s
+            replica.cached.blocks_max = config.routing.prefix_blocks_max
             replica.throttle.told_max(config.replica_running_max.get(replica.name))
             if limits_changed:
                 its = self.governor_of(replica)
@@ -318,6 +258,7 @@ class Replicas:
             self.down(replica, _LEFT)
             # It still hears of what it runs, but there may be no route to sort it on.
             replica.models, replica.serves = (), frozenset()
+            replica.loadable = frozenset()
             replica.join(FleetRates())  # it says nothing about the others any more
         for model in list(self.routes):
             self._reassign(model)
@@ -352,6 +293,14 @@ class Replicas:
                 self._reassign(model)
         self.refresh(replica)
 
+    def load(self, replica: Replica, models: Sequence[str]) -> None:
+        """The replica loads exactly `models` when asked."""
+        self.seen_up = True  # from now on it is known which models there are
+        changed = replica.loadable.symmetric_difference(models)
+        replica.loadable = frozenset(models)
+        for model in sorted(changed):
+            self._reassign(model)
+
     def down(self, replica: Replica, reason: str) -> None:
         """The replica is not to be used; it keeps its models, and its requests in flight."""
         replica.down_reason = reason
@@ -380,13 +329,14 @@ class Replicas:
     def _reassign(self, model: str) -> None:
         """Find the replicas that serve the model; forget it when none does."""
         route = self.routes.setdefault(model, Route())
-        route.serve([replica for replica in self if model in replica.serves])
+        loadable = [replica for replica in self if model in replica.loadable]
+        route.serve([replica for replica in self if model in replica.serves], loadable)
         if self._in_b is not None:
             for takers in (route, *route.partial.values()):
                 if takers.arms is None:
                     takers.divide(self._in_b, self._ratio)
                 else:
                     takers.sort_arms(self._in_b)
-        if not route.serving:
+        if not (route.serving or loadable):
             del self.routes[model]
             self._fleets.pop(model, None)

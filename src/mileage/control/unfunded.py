@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator
 
 from mileage.control.flight import Flight
+from mileage.control.intake import Intake
+from mileage.core.actions import Reject
 
 __all__ = ["Unfunded"]
 
@@ -68,6 +70,21 @@ class Unfunded:
         """Those that have waited too long: each is to be removed before the next is asked for."""
         while self.due_s <= now_s:
             yield self._expiries[0][2]
+
+    def funded(self, intake: Intake, now_s: float) -> Iterator[tuple[Flight, Reject | None]]:
+        """Those that wait no longer: to be placed, or refused; each before the next is asked for.
+
+        In order: those behind one that still has no room are not tried.
+        """
+        for tenant in intake.take_ready():
+            while (flight := self.first(tenant)) is not None:
+                refusal = intake.fund(flight, now_s)
+                if refusal is None and flight.unfunded:
+                    break
+                self.remove(flight)
+                yield flight, refusal
+        for flight in self.expired(now_s):
+            yield flight, intake.unfunded(flight)
 
     def _waits(self, flight: Flight) -> bool:
         waiting = self._by_tenant.get(flight.request.tenant)

@@ -13,6 +13,7 @@ __all__ = [
     "Hold",
     "Join",
     "JoinKind",
+    "Load",
     "Reject",
     "RejectReason",
     "ReturnBudget",
@@ -31,13 +32,15 @@ RejectReason = Literal[
     "rate_limited",
     "concurrency_limited",
     "budget_exhausted",
+    "load_failed",
 ]
 """model_not_found: no known replica serves the model (404); endpoint_not_supported: none of those
 that serve it has the request's endpoint (501); no_replica: those that have both are all down or
 broken (503); upstream_failed: every attempt allowed has failed (502); busy: our own limit of
 connections is reached at every replica that was left to try (503); queue_full: the governor's queue
 is (503); deadline: the request would miss its TTFT target (503); rate_limited,
-concurrency_limited, budget_exhausted: the tenant's own limit (429)."""
+concurrency_limited, budget_exhausted: the tenant's own limit (429); load_failed: the model sleeps
+and could not be loaded (503)."""
 
 JoinKind = Literal["same", "batch"]
 """same: the request is identical to its leader and shares its answer; batch: its items go upstream
@@ -78,6 +81,13 @@ class Reject(msgspec.Struct, frozen=True, tag="reject", gc=False):
     detail: str | None = None
 
 
+class Load(msgspec.Struct, frozen=True, tag="load", gc=False):
+    """Requests are held for a model that no replica has now: have it loaded, at a replica whose
+    Loadable names it. Asked once while any are held; more than one controller may ask."""
+
+    model: str
+
+
 class SetLimit(msgspec.Struct, frozen=True, tag="set_limit", gc=False):
     """The replica is to run at most `limit` requests at once; `reason` is for people.
 
@@ -111,4 +121,6 @@ class ReturnBudget(msgspec.Struct, frozen=True, tag="return_budget", gc=False):
     amount: int
 
 
-Action: TypeAlias = Dispatch | Hold | Join | Reject | SetLimit | WakeAt | AskBudget | ReturnBudget
+Action: TypeAlias = (
+    Dispatch | Hold | Join | Reject | SetLimit | WakeAt | AskBudget | ReturnBudget | Load
+)

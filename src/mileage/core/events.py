@@ -21,6 +21,8 @@ __all__ = [
     "FailureKind",
     "Finished",
     "FirstToken",
+    "LoadFailed",
+    "Loadable",
     "Observed",
     "OthersSeen",
     "ReplicaDown",
@@ -108,6 +110,26 @@ class ReplicaDown(msgspec.Struct, frozen=True, tag="replica_down", gc=False):
     reason: str
 
 
+class Loadable(msgspec.Struct, frozen=True, tag="loadable", gc=False):
+    """The replica loads these models when a Load asks for one: it sleeps, or they are adapters that
+    are not in it now. It is told apart from its health, and replaces what was told before.
+
+    A request for such a model is held while no replica takes it, until a ReplicaUp has the model or
+    a LoadFailed tells that it will not come."""
+
+    replica: str
+    models: tuple[str, ...]
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed", gc=False):
+    """The model could not be loaded at any replica; `reason` is for people. Before `retry_after_s`
+    have passed nobody needs to ask again."""
+
+    model: str
+    reason: str
+    retry_after_s: float
+
+
 class Woke(msgspec.Struct, frozen=True, tag="woke", gc=False):
     """The time that a WakeAt asked for has come."""
 
@@ -182,4 +204,6 @@ Event: TypeAlias = (
     | BudgetRecalled
     | ExperimentChanged
     | OthersSeen
+    | Loadable
+    | LoadFailed
 )

@@ -12,7 +12,7 @@ import msgspec
 
 from mileage.control.controller import Controller
 from mileage.control.experiment import ArmSeen
-from mileage.core.actions import AskBudget, Dispatch, Join, Reject, ReturnBudget, WakeAt
+from mileage.core.actions import AskBudget, Dispatch, Join, Load, Reject, ReturnBudget, WakeAt
 from mileage.core.events import Arrived, Cancelled, Event, ReplicaUp, Woke
 from mileage.core.ports import JournalSink, RequestLog
 from mileage.core.replica import Adapter
@@ -47,6 +47,10 @@ def _no_treasury(actions: list[AskBudget | ReturnBudget]) -> None:
     """Nobody grants budgets: who has one waits."""
 
 
+def _no_loader(model: str) -> None:
+    """Nobody loads models: who waits for one is refused in time."""
+
+
 class Driver:
     """Owns the exchanges in flight of one worker. Without a `request_log` nothing is recorded."""
 
@@ -73,6 +77,8 @@ class Driver:
         """Generations whose leader has left, by its id."""
         self.on_budgets: Callable[[list[AskBudget | ReturnBudget]], None] = _no_treasury
         """Tells the treasury what the controller asks and returns; set by the worker."""
+        self.on_load: Callable[[str], None] = _no_loader
+        """Has a model loaded that requests wait for; set by the worker."""
         self._for_treasury: list[AskBudget | ReturnBudget] = []
         self.full: dict[str, dict[int, None]] = {}
         """Merge keys of generations that can take no more members, and the leaders' ids of each:
@@ -173,6 +179,8 @@ class Driver:
                 self._wake_at(action.at_s)
             elif type(action) is AskBudget or type(action) is ReturnBudget:
                 self._tell_treasury(action)
+            elif type(action) is Load:
+                self.on_load(action.model)
 
     def _tell_treasury(self, action: AskBudget | ReturnBudget) -> None:
         """Tell the treasury, together with all else that is for it in this turn of the loop."""
@@ -240,9 +248,14 @@ class Driver:
         exchange.request = msgspec.structs.replace(exchange.request, merge_key=key)
 
     def served_models(self) -> list[str]:
-        """Models of the replicas that are not down, in order of first appearance."""
-        states = self.controller.replica_states()
-        return list(dict.fromkeys(m for s in states if s.state != "down" for m in s.models))
+        """Models of the replicas that are not down, or load them when asked, in order of first
+        appearance."""
+        served: dict[str, None] = {}
+        for state in self.controller.replica_states():
+            if state.state != "down":
+                served.update(dict.fromkeys(state.models))
+            served.update(dict.fromkeys(state.loadable))
+        return list(served)
 
     def record_intent(self, request: Request, arrived_at_utc_ns: int, then: Then, cut: Cut) -> None:
         """Record that a request is about to be dispatched; `then` is told whether it may be.

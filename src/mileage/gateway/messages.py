@@ -23,6 +23,7 @@ __all__ = [
     "Drain",
     "FromWorker",
     "GovernorReport",
+    "LoadTalk",
     "Ready",
     "Reconfigure",
     "ReplicaStatus",
@@ -107,6 +108,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """What kept it from its requests in the last minute."""
     likeness: Likeness | None = None
     """What the prompts of late have in common."""
+    waiting: dict[str, int] = {}
+    """By model: requests that are held until it is loaded."""
 
 
 class BudgetTalk(msgspec.Struct, frozen=True, kw_only=True, tag="budgets"):
@@ -116,5 +119,11 @@ class BudgetTalk(msgspec.Struct, frozen=True, kw_only=True, tag="budgets"):
     actions: tuple[AskBudget | ReturnBudget, ...] = ()
 
 
+class LoadTalk(msgspec.Struct, frozen=True, tag="load"):
+    """Requests of a worker wait for a model: it is to be loaded."""
+
+    model: str
+
+
 ToWorker: TypeAlias = Configure | Reconfigure | Deliver | Drain
-FromWorker: TypeAlias = Ready | Report | BudgetTalk
+FromWorker: TypeAlias = Ready | Report | BudgetTalk | LoadTalk

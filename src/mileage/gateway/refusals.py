@@ -86,6 +86,9 @@ def rejection(action: Reject, model: str, failure: tuple[FailureKind, str] | Non
     if reason in _TENANT_LIMITS:
         message = action.detail or f"the tenant's limit is reached ({reason})"
         return Refusal(429, message, code=_TENANT_LIMITS[reason], retry_after_s=retry_after_s)
+    if reason == "load_failed":
+        message = f"the model '{model}' could not be loaded: {action.detail}"
+        return Refusal(503, message, code=reason, retry_after_s=retry_after_s)
     if reason in ("queue_full", "deadline"):
         message = action.detail or f"'{model}' has more requests than it can serve in time"
         return Refusal(503, message, code=reason, retry_after_s=retry_after_s)

@@ -65,6 +65,7 @@ def state_report(
         governor=governor,
         pauses=pauses,
         likeness=likeness,
+        waiting=controller.loads.waiting(),
     )
 
 

@@ -17,6 +17,7 @@ from mileage.core.errors import ConfigError, MileageError
 from mileage.core.events import (
     Event,
     ExperimentChanged,
+    Loadable,
     Observed,
     OthersSeen,
     ReplicaDown,
@@ -32,6 +33,7 @@ from mileage.gateway.messages import (
     Deliver,
     Drain,
     FromWorker,
+    LoadTalk,
     Ready,
     Reconfigure,
     Report,
@@ -123,7 +125,8 @@ class Supervisor:
 
     The command gets three more arguments: the number of the control socket, that of the listening
     socket, and the worker's index. `on_report` and `on_gone` (with a pid) tell of the workers;
-    `budgets` grants them what their tenants may spend.
+    `on_load` gets the name of a model that their requests wait for; `budgets` grants them what
+    their tenants may spend.
     A worker that dies before it has served at all makes `start` fail: the next one would die too.
     One that dies later is started again.
     """
@@ -136,16 +139,18 @@ class Supervisor:
         *,
         on_report: Callable[[Report], None],
         on_gone: Callable[[int], None],
+        on_load: Callable[[str], None] = lambda model: None,
         budgets: BudgetDesk | None = None,
     ) -> None:
         self._budgets = budgets
         self._config, self._version = config.worker_share(), 1
         self._reported = asyncio.Event()
         self._command = tuple(command)
-        self._on_report, self._on_gone = on_report, on_gone
+        self._on_report, self._on_gone, self._on_load = on_report, on_gone, on_load
         self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]
         self._state: dict[str, ReplicaUp | ReplicaDown] = {}
         self._views: dict[str, Observed] = {}
+        self._loadable: dict[str, Loadable] = {}
         self._experiment = ExperimentChanged("")
         self._shares: Shares[int] = Shares()
         self._draining = asyncio.Event()
@@ -172,6 +177,8 @@ class Supervisor:
             self._state[event.replica] = event
         elif isinstance(event, Observed):
             self._views[event.view.replica] = event
+        elif isinstance(event, Loadable):
+            self._loadable[event.replica] = event
         elif isinstance(event, ExperimentChanged):
             self._experiment = event
         self._send(Deliver((event,)))
@@ -193,6 +200,7 @@ class Supervisor:
         names = {upstream.name for upstream in config.upstreams}
         self._state = {name: event for name, event in self._state.items() if name in names}
         self._views = {name: event for name, event in self._views.items() if name in names}
+        self._loadable = {name: each for name, each in self._loadable.items() if name in names}
         self._send(Reconfigure(self._config, version))
 
     async def confirmed(self, timeout_s: float) -> Confirmed:
@@ -328,7 +336,8 @@ class Supervisor:
         channel.send(Configure(self._config, self._version))
         if self._experiment.settings:  # first: no request is to go before it is known
             channel.send(Deliver((self._experiment,)))
-        channel.send(Deliver((*self._state.values(), *self._views.values())))
+        told = (*self._state.values(), *self._loadable.values(), *self._views.values())
+        channel.send(Deliver(told))
         slot.channel, slot.in_flight = channel, 0
         slot.gpu_weights, slot.others = {}, {}
         self._share_out()
@@ -339,6 +348,8 @@ class Supervisor:
                 if isinstance(message, BudgetTalk):
                     if self._budgets is not None and slot.process is not None:
                         _tell(partial(self._budgets.heard, slot.process.pid), message)
+                elif isinstance(message, LoadTalk):
+                    _tell(self._on_load, message.model)
                 elif not isinstance(message, Ready):
                     slot.version, slot.in_flight = message.config_version, message.in_flight
                     slot.gpu_weights = {

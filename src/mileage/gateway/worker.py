@@ -33,6 +33,7 @@ from mileage.gateway.messages import (
     Configure,
     Deliver,
     Drain,
+    LoadTalk,
     Ready,
     Reconfigure,
     Report,
@@ -91,6 +92,7 @@ class Worker:
         )
         self.metrics.targets.alone_s = controller.governor.alone_s
         self._driver.on_budgets = self._tell_budgets
+        self._driver.on_load = lambda model: channel.send(LoadTalk(model))
         self._app = App(config, self._driver, RequestIds(index))
         self._listener = HttpListener(
             config.server,

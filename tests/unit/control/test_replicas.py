@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from mileage.control.config import ControlConfig, GovernorConfig
-from mileage.control.replicas import Replica, Replicas, ReplicaState, Route
+from mileage.control.replica import Replica
+from mileage.control.replicas import Replicas, ReplicaState, Route
 from mileage.policy.breaker import BreakerConfig
 
 BREAKER = BreakerConfig(failures_max=1, open_s=2.0, open_max_s=8.0)

@@ -19,7 +19,8 @@ from mileage.control.forecast import (
 )
 from mileage.control.own_limit import own_limit, within
 from mileage.control.prefill_cost import PrefillCost, blended
-from mileage.control.replicas import Replica, Replicas
+from mileage.control.replica import Replica
+from mileage.control.replicas import Replicas
 from mileage.control.throttle import CALM_RATIO
 from mileage.core.replica import ReplicaView
 from mileage.policy.limits.choose import make_limit

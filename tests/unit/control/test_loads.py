@@ -1,0 +1,142 @@
+"""Loads: requests for a model that sleeps are held, it is asked for once, and none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mileage.control.config import GovernorConfig, LoadsConfig
+from mileage.control.controller import Controller
+from mileage.control.snapshot import dump_state, restore_state
+from mileage.core.actions import Action, Dispatch, Hold, Load, Reject, SetLimit, WakeAt
+from mileage.core.events import (
+    Arrived,
+    Cancelled,
+    Finished,
+    Loadable,
+    LoadFailed,
+    ReplicaDown,
+    ReplicaUp,
+    Woke,
+)
+from mileage.core.slo import SloConfig
+from tests.support.controllers import arrive, controller, request
+
+
+def asleep(**sections: object) -> Controller:
+    """A controller before the replica `a`, which sleeps and would load the model llama."""
+    made = controller(**sections)
+    made.handle(ReplicaDown("a", "asleep"), 0.0)
+    made.handle(Loadable("a", ("llama",)), 0.0)
+    return made
+
+
+def said(actions: Sequence[Action]) -> list[Action]:
+    """Without limits and alarms."""
+    return [each for each in actions if not isinstance(each, SetLimit | WakeAt)]
+
+
+def test_a_request_for_a_model_that_sleeps_is_held_and_the_model_asked_for_once() -> None:
+    c = asleep()
+    assert said(c.handle(Arrived(request(1)), 0.0)) == [Hold(1), Load("llama")]
+    assert said(c.handle(Arrived(request(2)), 0.1)) == [Hold(2)]
+    up = said(c.handle(ReplicaUp("a", ("llama",)), 5.0))
+    assert up == [Dispatch(1, "a"), Dispatch(2, "a")]
+    assert arrive(c, 3, 5.0) == "a"
+
+
+def test_a_model_that_was_up_and_went_to_sleep_is_asked_for_again() -> None:
+    c = asleep()
+    c.handle(ReplicaUp("a", ("llama",)), 0.0)
+    arrive(c, 1)
+    c.handle(Finished(1, 10, 0, 10), 1.0)
+    c.handle(ReplicaDown("a", "asleep"), 2.0)
+    assert said(c.handle(Arrived(request(2)), 3.0)) == [Hold(2), Load("llama")]
+    assert said(c.handle(ReplicaUp("a", ("llama",)), 5.0)) == [Dispatch(2, "a")]
+
+
+def test_while_one_replica_has_the_model_no_other_is_woken() -> None:
+    c = asleep()
+    c.handle(ReplicaUp("b", ("llama",)), 0.0)
+    assert arrive(c, 1) == "b"
+
+
+def test_an_adapter_is_asked_for_at_a_replica_that_is_up() -> None:
+    c = controller("a")
+    c.handle(Loadable("a", ("tuned",)), 0.0)
+    assert said(c.handle(Arrived(request(1, "tuned")), 0.0)) == [Hold(1), Load("tuned")]
+    assert arrive(c, 2) == "a"
+    assert said(c.handle(ReplicaUp("a", ("llama", "tuned")), 1.0)) == [Dispatch(1, "a")]
+
+
+def test_a_model_that_nobody_would_load_is_not_found() -> None:
+    c = asleep()
+    assert c.handle(Arrived(request(1, "other")), 0.0) == (Reject(1, "model_not_found"),)
+
+
+def test_a_load_that_failed_refuses_what_waits_and_is_not_tried_again_too_soon() -> None:
+    c = asleep()
+    c.handle(Arrived(request(1)), 0.0)
+    c.handle(Arrived(request(2)), 0.0)
+    failed = said(c.handle(LoadFailed("llama", "no memory", 10.0), 2.0))
+    assert failed == [Reject(n, "load_failed", 10.0, "no memory") for n in (1, 2)]
+    early = said(c.handle(Arrived(request(3, arrived_s=5.0)), 5.0))
+    assert early == [Reject(3, "load_failed", 7.0, "no memory")]
+    later = said(c.handle(Arrived(request(4, arrived_s=12.0)), 12.0))
+    assert later == [Hold(4), Load("llama")]
+    assert said(c.handle(ReplicaUp("a", ("llama",)), 13.0)) == [Dispatch(4, "a")]
+
+
+def test_the_queue_of_a_model_is_bounded() -> None:
+    c = asleep(loads=LoadsConfig(queue_max=1))
+    c.handle(Arrived(request(1)), 0.0)
+    (refusal,) = said(c.handle(Arrived(request(2)), 0.0))
+    assert isinstance(refusal, Reject)
+    assert refusal.reason == "queue_full"
+
+
+def test_a_request_is_held_no_longer_than_it_may_be() -> None:
+    c = asleep(loads=LoadsConfig(wait_max_s=30.0))
+    assert WakeAt(30.0) in c.handle(Arrived(request(1)), 0.0)
+    assert said(c.handle(Woke(), 29.0)) == []
+    (refusal,) = said(c.handle(Woke(), 30.0))
+    assert isinstance(refusal, Reject)
+    assert (refusal.reason, c.in_flight) == ("deadline", 0)
+
+
+def test_targets_count_from_when_the_model_is_there() -> None:
+    c = asleep(slo=SloConfig(ttft_s=1.0), governor=GovernorConfig(reject_late=True))
+    c.handle(Arrived(request(1)), 0.0)
+    assert said(c.handle(ReplicaUp("a", ("llama",)), 20.0)) == [Dispatch(1, "a")]
+
+
+def test_who_leaves_while_it_waits_is_forgotten() -> None:
+    c = asleep()
+    c.handle(Arrived(request(1)), 0.0)
+    c.handle(Cancelled(1), 1.0)
+    assert (c.in_flight, said(c.handle(ReplicaUp("a", ("llama",)), 2.0))) == (0, [])
+
+
+def test_what_is_held_is_refused_when_nobody_would_load_it_any_more() -> None:
+    c = asleep()
+    c.handle(Arrived(request(1)), 0.0)
+    assert said(c.handle(Loadable("a", ()), 1.0)) == [Reject(1, "no_replica")]
+
+
+def test_a_loadable_replica_that_is_not_configured_is_ignored() -> None:
+    c = controller()
+    c.handle(Loadable("elsewhere", ("llama",)), 0.0)
+    assert c.ignored == 1
+
+
+def test_requests_that_are_held_outlive_a_snapshot() -> None:
+    c = asleep()
+    c.handle(Arrived(request(1)), 0.0)
+    again = restore_state(dump_state(c), "test")
+    assert isinstance(again, Controller)
+    assert said(again.handle(ReplicaUp("a", ("llama",)), 5.0)) == [Dispatch(1, "a")]
+
+
+def test_in_the_mode_off_requests_wait_for_their_model_too() -> None:
+    c = asleep(governor=GovernorConfig(mode="off"))
+    assert said(c.handle(Arrived(request(1)), 0.0)) == [Hold(1), Load("llama")]
+    assert said(c.handle(ReplicaUp("a", ("llama",)), 5.0)) == [Dispatch(1, "a")]

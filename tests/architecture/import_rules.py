@@ -110,14 +110,14 @@ def _is_pure_import(target: str) -> bool:
 def _impure_call(node: ast.Call) -> str | None:
     if isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
         return IMPURE_BUILTINS[node.func.id]
-    name = ast.unparse(node.func).rpartition(".")[2]
+    name = _dotted(node.func).rpartition(".")[2]
     if name in ("Random", "default_rng") and not (node.args or node.keywords):
         return "has no seed"
     return None
 
 
 def _impure_attribute(node: ast.Attribute, imports_random: bool) -> str | None:
-    base = ast.unparse(node.value)
+    base = _dotted(node.value)
     if imports_random and base == "random" and node.attr != "Random":
         return "uses the state of the random module"
     if base in ("np.random", "numpy.random") and node.attr not in SEEDED_NUMPY | {"default_rng"}:
@@ -125,6 +125,13 @@ def _impure_attribute(node: ast.Attribute, imports_random: bool) -> str | None:
     if base.rpartition(".")[2] in ("date", "datetime") and node.attr in CLOCKS:
         return "reads a clock" if node.attr != "fromtimestamp" else "depends on the time zone"
     return None
+
+
+def _dotted(node: ast.expr) -> str:
+    """The dotted name that the expression is or ends with; empty where it has none."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{_dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
 
 
 def unlisted_packages(packages: Iterable[str]) -> list[str]:

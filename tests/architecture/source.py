@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,18 +39,24 @@ def module(name: str, text: str) -> Module:
     return Module(name, text, ast.parse(text))
 
 
-def modules_under(directory: Path, base: Path) -> list[Module]:
-    """Every module in the directory, named from `base`."""
+@cache
+def modules_under(directory: Path, base: Path) -> tuple[Module, ...]:
+    """Every module in the directory, named from `base`; parsed once for all rules."""
     found = []
-    for path in sorted(directory.rglob("*.py")):
-        parts = list(path.relative_to(base).with_suffix("").parts)
-        if parts[-1] == "__init__":
-            parts.pop()
-        found.append(module(".".join(parts), path.read_text("utf-8")))
-    return found
+    gc.disable()  # millions of nodes are made and none is let go: looking for some costs most
+    try:
+        for path in sorted(directory.rglob("*.py")):
+            parts = list(path.relative_to(base).with_suffix("").parts)
+            if parts[-1] == "__init__":
+                parts.pop()
+            found.append(module(".".join(parts), path.read_text("utf-8")))
+        gc.freeze()
+    finally:
+        gc.enable()
+    return tuple(found)
 
 
-def source_modules() -> list[Module]:
+def source_modules() -> tuple[Module, ...]:
     """Every module of the package."""
     return modules_under(SRC / "mileage", SRC)
 
@@ -58,14 +66,15 @@ def imports(module: Module) -> Iterator[Import]:
 
     `from a.b import c` gives `a.b.c`: whether c is a module or a name makes no difference here.
     """
+    nodes = list(ast.walk(module.tree))
     typing_only = {
         child
-        for node in ast.walk(module.tree)
+        for node in nodes
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for statement in node.body
         for child in ast.walk(statement)
     }
-    for node in ast.walk(module.tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(node.lineno, alias.name, node in typing_only)

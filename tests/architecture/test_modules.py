@@ -23,9 +23,8 @@ Rule = Callable[[Module], list[str]]
 
 def all_modules() -> list[Module]:
     """The package, its tests and its benchmarks."""
-    return source_modules() + [
-        m for name in ("tests", "benchmarks") for m in modules_under(ROOT / name, ROOT)
-    ]
+    others = [m for name in ("tests", "benchmarks") for m in modules_under(ROOT / name, ROOT)]
+    return [*source_modules(), *others]
 
 
 @pytest.mark.parametrize("rule", [oversize, relative_imports, undocumented, vague_name])

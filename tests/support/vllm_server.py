@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,13 +19,17 @@ from mileage.engines.config import EmbeddedConfig
 from mileage.engines.embedded.resolve import resolve_model
 from tests.support.gateway import free_port
 
-__all__ = ["VllmServer", "converted_model"]
+__all__ = ["CONTROL_TOKEN", "PLUGIN", "VllmServer", "converted_model", "tiny_model"]
 
-START_S = 240.0
+START_S = 600.0
 STOP_S = 30.0
 CONVERT_S = 300.0
 _ROOT = Path(__file__).resolve().parents[2]
 _LOG_CHARS_MAX = 10_000
+
+CONTROL_TOKEN = "the-token-of-control-in-tests"
+PLUGIN = {"VLLM_PLUGINS": "mileage", "MILEAGE_CONTROL_TOKEN": CONTROL_TOKEN}
+"""Environment of a server whose engine can be controlled."""
 
 
 def converted_model(python: Path) -> Path:
@@ -38,12 +45,36 @@ def converted_model(python: Path) -> Path:
     return directory
 
 
+def tiny_model(python: Path, directory: Path) -> Path:
+    """A Llama of two small layers with SmolLM2's tokenizer: steps of milliseconds, random text.
+
+    It has no weights: start with `--load-format dummy`.
+    """
+    model = directory / "tiny"
+    model.mkdir()
+    for file in converted_model(python).iterdir():
+        if "token" in file.name or file.name in ("vocab.json", "merges.txt", "chat_template.jinja"):
+            shutil.copy(file, model / file.name)
+    (model / "config.json").write_text(json.dumps(_TINY))
+    return model
+
+
 class VllmServer:
-    """One vLLM server process with its engine; `arguments` are further ones of its command line."""
+    """One vLLM server process with its engine; `arguments` are further ones of its command line.
+
+    `environment` is added to that of the tests, such as PLUGIN.
+    """
 
     def __init__(
-        self, python: Path, model: Path, directory: Path, *arguments: str, name: str = "smollm2"
+        self,
+        python: Path,
+        model: Path,
+        directory: Path,
+        *arguments: str,
+        name: str = "smollm2",
+        environment: Mapping[str, str] = {},
     ) -> None:
+        self._environment = {**_ENVIRONMENT, **environment}
         self._log = directory / "vllm.log"
         self._directory = directory
         self.name = name
@@ -69,7 +100,7 @@ class VllmServer:
             self._process = subprocess.Popen(
                 [*self._command, "--port", str(port)],
                 cwd=self._directory,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -126,4 +157,22 @@ _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
+}
+
+_TINY = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
 }

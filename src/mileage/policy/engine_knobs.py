@@ -96,7 +96,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     step_tokens_seen_max: int | None
-    """Most tokens of one step since `applied_version`; None before its first step."""
+    """Most tokens of one step with the values in `applied`; None before the first."""
     prefill_tokens_step_max: int | None
     """The same of prompts only; None also where this vLLM does not tell them apart."""
     running_seen_max: int | None
@@ -172,7 +172,8 @@ def clamp(
             changed[name] = Clamp(asked=value, applied=None, reason=str(can))
             continue
         low, high = bounds[name]
-        applied = min(max(value, low), high)
+        off = name == "long_prefill_tokens_max" and value <= 0
+        applied = 0 if off else min(max(value, low), high)
         reason = f"out of {low}..{high}" if applied != value else ""
         if name == "active_max" and (snapped := _snap(applied, graph_sizes)) >= low:
             reason = f"snapped to a CUDA graph's {snapped}" if snapped != applied else reason

@@ -6,12 +6,15 @@ import pytest
 
 from mileage.doctor.evidence import Evidence
 from mileage.doctor.facts import decode_facts
+from mileage.doctor.remedy import risk_text
 from mileage.doctor.rule import Rule
 from mileage.doctor.rules.all_rules import RULES
 from mileage.doctor.run import diagnose
 
 EACH = pytest.mark.parametrize("rule", [pytest.param(each, id=each.id) for each in RULES])
-HEADINGS = ("## Why it costs money", "## How it is told", "## What to do")
+HEADINGS = ("## Why it costs money", "## How it is told", "## What to do", "## Risk")
+RISK_CHARACTERS = (70, 480)
+"""One to three plain sentences."""
 
 
 @EACH
@@ -39,11 +42,22 @@ def test_no_facts_are_not_enough_evidence(rule: Rule) -> None:
 
 
 @EACH
-def test_its_page_says_why_how_and_what_to_do(rule: Rule) -> None:
+def test_its_page_says_why_how_what_to_do_and_at_what_risk(rule: Rule) -> None:
     places = [rule.page.find(heading) for heading in HEADINGS]
     assert places == sorted(places), rule.page
     assert places[0] >= 0, rule.page
     assert rule.title.endswith(".")
+
+
+@EACH
+def test_its_risk_is_short_and_not_empty(rule: Rule) -> None:
+    least, most = RISK_CHARACTERS
+    assert least <= len(risk_text(rule)) <= most
+
+
+def test_no_two_rules_have_a_sentence_of_their_risks_in_common() -> None:
+    sentences = [each for rule in RULES for each in risk_text(rule).split(". ")]
+    assert len(set(sentences)) == len(sentences)
 
 
 def test_ids_and_names_are_used_once() -> None:

@@ -179,7 +179,7 @@ def _diagnose(topic: Topic, arguments: ProfileArguments, readings: list[ProfileR
     profiled = SourcedFacts(source="profile", standing="measured", document=profile_facts(readings))
     seen = SourcedFacts(source="what was seen", standing="measured", document=gathered.document)
     document = merge_facts([profiled, seen]).document
-    diagnosis = diagnose_document(document, url=gathered.url)
+    diagnosis = diagnose_document(document, url=gathered.url, simulate=True)
     if arguments.as_json:
         shown = {name: part for name, part in document.items() if name != "logs"}
         told = doctor_document(diagnosis, shown, gathered.notes)

@@ -55,6 +55,7 @@ def _diagnosed(arguments: DoctorArguments, gathered: Gathered) -> Diagnosis:
         gathered.document,
         price=stated_price(arguments, gathered.document),
         url=gathered.url,
+        simulate=True,
     )
 
 

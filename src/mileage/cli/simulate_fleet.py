@@ -24,12 +24,12 @@ from mileage.costmodel.pipeline_fill import PipelineFill
 from mileage.costmodel.precision import KvPrecision
 from mileage.costmodel.step_table import StepTable
 from mileage.sim.engine_config import EngineConfig
+from mileage.sim.engine_defaults import default_limits
 from mileage.sim.node import ReplicaSpec
 from mileage.sim.scaling import ScalingConfig
 
 __all__ = ["Fleet", "check_replicas", "engines_of", "fleet_of"]
 
-_GIB: Final = 1 << 30
 _KEYS: Final = {
     "tensor_parallel": "--tp",
     "data_parallel": "--dp",
@@ -209,18 +209,11 @@ def _fleet(
 
 
 def _engine_limits(arguments: RunArguments, card: Gpu) -> tuple[int, int]:
-    """Requests at once and tokens of a step, as vLLM's server chooses by the GPU.
-
-    vllm/engine/arg_utils.py, EngineArgs.get_batch_defaults (0.11 and later).
-    """
+    """Requests at once and tokens of a step of an engine that is told neither."""
     for key, value in (
         ("--engine-max-seqs", arguments.engine_max_seqs),
         ("--engine-tokens", arguments.engine_tokens),
     ):
         if value is not None:
             require_range(key, value, 1, 1_000_000)
-    if card.memory_bytes >= 160 * _GIB:
-        return 1024, 16384
-    if card.memory_bytes >= 70 * _GIB and not card.name.startswith("A100"):
-        return 1024, 8192
-    return 256, 2048
+    return default_limits(card)

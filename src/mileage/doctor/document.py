@@ -32,6 +32,7 @@ def diagnose_document(
     price: GpuPriceStated | None = None,
     url: str | None = None,
     place: str | None = None,
+    simulate: bool = False,
 ) -> Diagnosis:
     """As `diagnose`, from a document as it was read from JSON.
 
@@ -41,4 +42,4 @@ def diagnose_document(
     decode_facts(document, place=place)  # its author's names, before ours come in
     assert isinstance(document, Mapping)
     facts = decode_facts(with_logs_read(document))
-    return diagnose(facts, price=price, url=url)
+    return diagnose(facts, price=price, url=url, simulate=simulate)

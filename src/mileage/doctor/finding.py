@@ -8,9 +8,24 @@ import msgspec
 
 from mileage.doctor.opinion import Change, Severity
 
-__all__ = ["Diagnosis", "EvidenceLine", "Finding", "Loss", "RuleOutcome", "Verdict"]
+__all__ = [
+    "Diagnosis",
+    "EvidenceLine",
+    "Finding",
+    "Gain",
+    "GainMetric",
+    "Loss",
+    "RuleOutcome",
+    "Verdict",
+]
 
 Verdict = Literal["finding", "clear", "not_enough_evidence"]
+
+
+GainMetric = Literal["throughput_ratio", "ttft_p99_ratio", "itl_p99_ratio", "cost_ratio"]
+"""After the remedy over before it: output tokens per second and card; p99 of the time to first
+token; median over requests of the p99 of a request's own gaps; cost of the GPUs for the same work.
+"""
 
 
 class EvidenceLine(msgspec.Struct, frozen=True):
@@ -31,6 +46,15 @@ class Loss(msgspec.Struct, frozen=True):
     basis: str
 
 
+class Gain(msgspec.Struct, frozen=True):
+    """What the remedy is expected to bring: `metric` is multiplied by `low` to `high`."""
+
+    metric: GainMetric
+    low: float
+    high: float
+    basis: str
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One cause that is likelier than not."""
 
@@ -46,6 +70,13 @@ class Finding(msgspec.Struct, frozen=True):
     proof_command: str
     consequence_of: str | None = None
     """Rule of the finding that brings this one about."""
+    risk: str = ""
+    """What the remedy can break or cost."""
+    expected_gain: tuple[Gain, ...] | None = None
+    gain_unknown_because: str | None = None
+    """Why there is no `expected_gain`."""
+    loss_unknown_because: str | None = None
+    """Why there is no `loss_usd_per_month`."""
 
 
 class RuleOutcome(msgspec.Struct, frozen=True):

@@ -29,6 +29,8 @@ class Change(msgspec.Struct, frozen=True):
 
     setting: str
     value: float | bool | str | None
+    takes_effect: str | None = None
+    """When: after a restart, and of what, or at once. Filled in by the diagnosis where known."""
 
 
 class Opinion(msgspec.Struct, frozen=True):

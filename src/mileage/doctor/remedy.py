@@ -1,4 +1,4 @@
-"""The remedy of a finding in the engine's own words."""
+"""The remedy of a finding in the engine's own words, and its risk."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from mileage.doctor.evidence import Evidence
 from mileage.doctor.opinion import Opinion
 from mileage.doctor.rule import Rule
 
-__all__ = ["remedy_text"]
+__all__ = ["remedy_text", "risk_text"]
 
 WHAT_TO_DO = "## What to do"
+RISK = "## Risk"
 EMBEDDED = "embedded"
 """The engine that a gateway runs itself: its settings are the gateway's."""
 
@@ -24,6 +25,11 @@ def remedy_text(rule: Rule, opinion: Opinion, evidence: Evidence) -> str:
     engine = "mileage" if is_embedded else evidence.text("engine.name")
     lines = [change_line(change, engine) for change in opinion.changes]
     return f"{advice} Change: {'; '.join(lines)}." if lines else advice
+
+
+def risk_text(rule: Rule) -> str:
+    """What the remedy can break or cost, what to watch, and how to go back."""
+    return section(rule, RISK)
 
 
 def section(rule: Rule, heading: str) -> str:

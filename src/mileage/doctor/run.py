@@ -11,13 +11,16 @@ from mileage.doctor.derive import derived
 from mileage.doctor.evidence import Evidence
 from mileage.doctor.facts import Facts
 from mileage.doctor.finding import Diagnosis, EvidenceLine, Finding, RuleOutcome, Verdict
-from mileage.doctor.money import GpuBill, GpuPriceStated, loss_of, month_of
-from mileage.doctor.opinion import Opinion
+from mileage.doctor.gain.expected import FINDINGS_SIMULATED, expected_gains
+from mileage.doctor.gain.simulator import Simulator
+from mileage.doctor.money import Bill, GpuPriceStated, loss_of, month_of, no_loss_because
+from mileage.doctor.opinion import Change, Opinion
 from mileage.doctor.proof import proof_command
 from mileage.doctor.ranking import Ranked, confidence_of, ranked
-from mileage.doctor.remedy import remedy_text
+from mileage.doctor.remedy import remedy_text, risk_text
 from mileage.doctor.rule import Rule
 from mileage.doctor.rules.all_rules import RULES
+from mileage.doctor.takes_effect import takes_effect
 from mileage.doctor.vital_signs import ails, vital_groups
 
 __all__ = ["VITAL_GROUPS_MIN", "diagnose"]
@@ -34,6 +37,7 @@ def diagnose(
     price: GpuPriceStated | None = None,
     url: str | None = None,
     rules: Sequence[Rule] = RULES,
+    simulate: bool = False,
 ) -> Diagnosis:
     """Ask every rule and put the findings in order, the primary cause first.
 
@@ -42,6 +46,7 @@ def diagnose(
         price: of a GPU; None: the facts' own, else the range of public offers.
         url: address for the command that proves a remedy; None: a placeholder.
         rules: those to ask.
+        simulate: what the remedies of the first findings are worth; takes up to a second.
 
     The verdict is `finding` where there is one, whatever its severity; `clear` where there is
     none, enough vital signs are known and none of them is plainly bad; else
@@ -52,7 +57,11 @@ def diagnose(
     opinions = [(rule, rule.check(evidence)) for rule in rules]
     found = [(rule, opinion) for rule, opinion in opinions if opinion.outcome == "finding"]
     bill = month_of(evidence, price)
-    findings = tuple(_finding(row, evidence, bill, url) for row in ranked(found))
+    simulator = Simulator() if simulate else None
+    findings = tuple(
+        _finding(row, evidence, bill, url, simulator if place < FINDINGS_SIMULATED else None)
+        for place, row in enumerate(ranked(found))
+    )
     return Diagnosis(
         verdict=_verdict(findings, evidence),
         findings=findings,
@@ -64,20 +73,31 @@ def diagnose(
     )
 
 
-def _finding(row: Ranked, evidence: Evidence, bill: GpuBill | None, url: str | None) -> Finding:
-    opinion = row.opinion
+def _finding(
+    row: Ranked, evidence: Evidence, bill: Bill, url: str | None, simulator: Simulator | None
+) -> Finding:
+    opinion, cause = row.opinion, row.rule.cause
+    gains, why = expected_gains(opinion, evidence, simulator)
+    loss = loss_of(opinion, bill)
     return Finding(
         rule=row.rule.id,
-        cause=row.rule.cause,
+        cause=cause,
         title=row.rule.title,
         severity=opinion.severity,
         confidence=confidence_of(opinion),
         evidence=_evidence(opinion),
-        loss_usd_per_month=loss_of(opinion, bill),
+        loss_usd_per_month=loss,
         remedy=remedy_text(row.rule, opinion, evidence),
-        changes=opinion.changes,
-        proof_command=proof_command(opinion, evidence, url, row.rule.cause),
+        changes=tuple(
+            Change(each.setting, each.value, takes_effect(each.setting, cause))
+            for each in opinion.changes
+        ),
+        proof_command=proof_command(opinion, evidence, url, cause),
         consequence_of=row.consequence_of,
+        risk=risk_text(row.rule),
+        expected_gain=gains or None,
+        gain_unknown_because=why,
+        loss_unknown_because=None if loss is not None else no_loss_because(opinion, bill),
     )
 
 

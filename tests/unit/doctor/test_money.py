@@ -13,7 +13,16 @@ from mileage.costmodel.price import gpu_prices
 from mileage.doctor.evidence import Evidence
 from mileage.doctor.facts import decode_facts
 from mileage.doctor.interval import Interval, exactly
-from mileage.doctor.money import HOURS_PER_MONTH, GpuBill, GpuPriceStated, loss_of, month_of
+from mileage.doctor.money import (
+    HOURS_PER_MONTH,
+    Bill,
+    GpuBill,
+    GpuPriceStated,
+    NoBill,
+    loss_of,
+    month_of,
+    no_loss_because,
+)
 from mileage.doctor.opinion import Opinion
 
 
@@ -32,7 +41,7 @@ def finding(
 def month(price: Interval | None = None, **facts: Any) -> Interval | None:
     stated = None if price is None else GpuPriceStated(price, "ours")
     bill = month_of(evidence(**facts), stated)
-    return None if bill is None else bill.usd_per_month
+    return bill.usd_per_month if isinstance(bill, GpuBill) else None
 
 
 PRICED: dict[str, Any] = {"signals": {"gpu_price_usd_per_h": 2}}
@@ -69,7 +78,7 @@ def test_the_price_book_comes_before_the_stated_price() -> None:
 def test_without_a_price_public_offers_bound_it() -> None:
     offers = gpu_prices(gpu("H100"))
     bill = month_of(evidence(hardware={"gpu": "H100", "count": 2}))
-    assert bill is not None
+    assert isinstance(bill, GpuBill)
     assert bill.usd_per_month == Interval(
         offers[0].usd_per_gpu_hour * 2 * HOURS_PER_MONTH,
         offers[-1].usd_per_gpu_hour * 2 * HOURS_PER_MONTH,
@@ -78,19 +87,39 @@ def test_without_a_price_public_offers_bound_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts",
+    ("facts", "why"),
     [
-        pytest.param({"hardware": {"count": 2}}, id="neither price nor card"),
-        pytest.param({"hardware": {"gpu": "?", "count": 2}}, id="a card that nobody offers"),
-        pytest.param({"hardware": {"gpu": "H100"}}, id="the number of cards"),
-        pytest.param({"hardware": {"count": {"min": 2}}, **PRICED}, id="a bound without an end"),
+        pytest.param({"hardware": {"count": 2}}, "GPU is not known", id="neither price nor card"),
+        pytest.param(
+            {"hardware": {"gpu": "H20", "count": 2}}, "nobody offers", id="a card nobody offers"
+        ),
+        pytest.param(
+            {"hardware": {"gpu": "?", "count": 2}}, "GPU is not known", id="a card of no name"
+        ),
+        pytest.param({"hardware": {"gpu": "H100"}}, "number of GPUs", id="the number of cards"),
+        pytest.param(
+            {"hardware": {"count": {"min": 2}}, **PRICED}, "number of", id="a bound without an end"
+        ),
+        pytest.param(
+            {"hardware": {"count": 2}, "signals": {"gpu_price_usd_per_h": {"min": 1}}},
+            "one side",
+            id="a price without an end",
+        ),
     ],
 )
-def test_what_is_not_known_has_no_bill(facts: dict[str, Any]) -> None:
-    assert month(**facts) is None
+def test_what_is_not_known_has_no_bill_and_says_why(facts: dict[str, Any], why: str) -> None:
+    bill = month_of(evidence(**facts))
+    assert isinstance(bill, NoBill)
+    assert why in bill.why
+    assert no_loss_because(finding(Interval(0.1, 0.2)), bill) == bill.why
+
+
+def test_a_share_that_is_not_known_is_named_first() -> None:
+    assert "share" in no_loss_because(finding(), NoBill("no price"))
 
 
 BILL = GpuBill(Interval(1000.0, 2000.0), "2 GPUs")
+NO_BILL = NoBill("no price")
 
 
 def test_a_loss_is_the_wasted_share_of_the_bill() -> None:
@@ -107,7 +136,7 @@ def test_a_share_beyond_the_whole_is_the_whole() -> None:
 
 
 def test_a_loss_that_facts_state_needs_no_bill() -> None:
-    loss = loss_of(finding(loss_usd_per_month=Interval(10.0, 20.0)), None)
+    loss = loss_of(finding(loss_usd_per_month=Interval(10.0, 20.0)), NO_BILL)
     assert loss is not None
     assert (loss.low, loss.high) == (10.0, 20.0)
 
@@ -116,13 +145,13 @@ def test_a_loss_that_facts_state_needs_no_bill() -> None:
     ("opinion", "bill"),
     [
         pytest.param(finding(), BILL, id="the share is not known"),
-        pytest.param(finding(Interval(0.1, 0.2)), None, id="the bill is not known"),
+        pytest.param(finding(Interval(0.1, 0.2)), NO_BILL, id="the bill is not known"),
         pytest.param(
-            finding(loss_usd_per_month=Interval(low=10.0)), None, id="a loss without an end"
+            finding(loss_usd_per_month=Interval(low=10.0)), NO_BILL, id="a loss without an end"
         ),
     ],
 )
-def test_no_loss_is_guessed(opinion: Opinion, bill: GpuBill | None) -> None:
+def test_no_loss_is_guessed(opinion: Opinion, bill: Bill) -> None:
     assert loss_of(opinion, bill) is None
 
 

@@ -80,6 +80,11 @@ def scales_on_gpu_utilisation(e: Evidence) -> Opinion:
     ## What to do
     Follow what grows with load: requests waiting, time in queue, or requests running for each
     replica at a target well below its cap.
+
+    ## Risk
+    A queue is noisier than utilisation: without a stabilisation window replicas come and go, and
+    each start is minutes of paid idle time. A target near the cap reacts too late; a low one buys
+    replicas that are not needed. Keep the maximum as it is for the first day.
     """
     case = Case()
     metric = _follows_gpu(e)
@@ -133,6 +138,11 @@ def metric_cannot_reach_target(e: Evidence) -> Opinion:
 
     ## What to do
     Scale on requests that wait, or set the target to about 70 % of the bound.
+
+    ## Risk
+    A reachable target makes the autoscaler act at last: expect more replicas, and the bill that
+    goes with them, at the next peak. Set `maxReplicas` before, and watch that it comes down again
+    afterwards.
     """
     case = Case()
     ceiling, said = _ceiling(e)
@@ -187,6 +197,11 @@ def scaling_metric_is_missing(e: Evidence) -> Opinion:
     Let only ready pods be asked, export the metric from the first second with 0, ask one place
     (Prometheus) instead of each pod, and define a fallback for the case that it fails (KEDA
     `fallback`).
+
+    ## Risk
+    A fallback count is used whenever Prometheus is away, also at night: choose it so that both the
+    load and the bill bear it. A metric that is exported as 0 before the engine is ready can scale a
+    starting service down, so pair it with readiness.
     """
     case = Case()
     errors = e.number("autoscaler_metric_errors_count")

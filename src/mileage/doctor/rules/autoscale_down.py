@@ -80,6 +80,11 @@ def replicas_outlive_their_load(e: Evidence) -> Opinion:
     ## What to do
     Set each window to about the time that a replica takes to start; shorten the start (warm
     weights, compile cache) and then the windows; keep only one of the two.
+
+    ## Risk
+    Shorter windows turn each short lull into a scale-down and a cold start after it: below the time
+    of a start they cost more than they save. Requests that run when a replica goes are cut off
+    unless it drains, so check `terminationGracePeriodSeconds` against the longest answer.
     """
     case = Case()
     delay = e.number("scale_down_after_idle_s")

@@ -63,6 +63,11 @@ def asks_for_more_than_there_is(e: Evidence) -> Opinion:
     ## What to do
     Set `maxReplicas` to what the cluster has; scale by more than one request for each replica
     (target); slow the scale-up policy; reject or queue beyond it in the gateway.
+
+    ## Risk
+    A lower maximum means that a peak queues or is rejected instead of being served: agree on which
+    requests may be refused first. A slower scale-up leaves the first minutes of a burst to the
+    replicas that are there.
     """
     case = Case()
     room = _replicas_that_fit(e)

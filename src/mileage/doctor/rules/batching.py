@@ -85,6 +85,12 @@ def batch_cap_reached(e: Evidence) -> Opinion:
     vLLM `--max-num-seqs`, SGLang `--max-running-requests`, TensorRT-LLM `--max_batch_size`,
     llama.cpp `--parallel`: raise it until the KV cache is nearly full or the time between tokens
     reaches its target.
+
+    ## Risk
+    A larger batch makes each step longer: the time between tokens grows, and keys and values of
+    more requests must fit, or requests are preempted and their prompts computed twice. Watch
+    `kv_cache_usage_ratio`, preemptions and the ITL p99, and raise the cap in steps; more captured
+    graph sizes take some memory as well.
     """
     case = Case()
     cap, reached = cap_of(e), at_the_cap(e)
@@ -186,6 +192,11 @@ def chunks_too_small_for_job(e: Evidence) -> Opinion:
     ## What to do
     vLLM `--max-num-batched-tokens` (or `--no-enable-chunked-prefill` where the version allows),
     SGLang `--chunked-prefill-size`, TensorRT-LLM `--max_num_tokens`: 8192 or more for such jobs.
+
+    ## Risk
+    A step with 8192 prompt tokens takes a few hundred milliseconds on a large model, in which every
+    answer of the same engine stands still: fine for a job, not beside people. Activations of the
+    larger step take memory from the KV cache, and the start fails where there is none left.
     """
     case = Case()
     offline = e.is_one_of("kind", "offline", "benchmark", "eval")
@@ -275,6 +286,11 @@ def admission_overcommits(e: Evidence) -> Opinion:
     ## What to do
     TensorRT-LLM `scheduler_config.capacity_scheduler_policy: GUARANTEED_NO_EVICT`; vLLM: admit by
     the full prompt and lower `--max-num-seqs`; or cap the concurrency at the gateway.
+
+    ## Risk
+    Admitting by the worst case runs fewer requests at once, so that those that wait do so longer:
+    TTFT rises where the cache was not really short. If throughput falls and nothing was evicted
+    before, take the old policy back; it needs a restart.
     """
     case = Case()
     pairs = (

@@ -75,6 +75,12 @@ def batch_is_not_refilled(e: Evidence) -> Opinion:
     ## What to do
     Use continuous (in-flight) batching: TensorRT-LLM backend `batching_strategy:
     inflight_fused_batching`, llama.cpp `--cont-batching`, or an engine that has it.
+
+    ## Risk
+    In-flight batching needs an engine or a backend built for it (a paged KV cache, packed inputs),
+    so an old TensorRT engine has to be built anew. Answers may differ in the last digits, as
+    batches are composed differently; latency of a single request rises a little when others join
+    it.
     """
     case = Case()
     running, waiting = e.number("requests_running"), e.number("requests_waiting")
@@ -139,6 +145,11 @@ def long_prompts_block_decoding(e: Evidence) -> Opinion:
     ## What to do
     vLLM `--enable-chunked-prefill`, SGLang `--chunked-prefill-size 8192`, TensorRT-LLM
     `enable_chunked_prefill: true`; with a budget that keeps a step within the target.
+
+    ## Risk
+    A prompt that is computed in chunks among other requests has a longer time to its own first
+    token, and total prefill work grows a little, since each chunk reads the keys and values before
+    it again. Too small a budget turns one fault into the other: start at 2048 and watch TTFT p99.
     """
     case = Case()
     pairs = _whole_against_chunked(e)
@@ -214,6 +225,11 @@ def model_runs_one_request_at_a_time(e: Evidence) -> Opinion:
     ## What to do
     `config.pbtxt`: `dynamic_batching { max_queue_delay_microseconds: 500 }` and
     `instance_group [ { count: 2 } ]`, with `max_batch_size` above 1.
+
+    ## Risk
+    A request may wait for the queue delay although nobody else comes, and a model that was not
+    exported with a batch dimension refuses to load with `max_batch_size` above 1. Each further
+    instance holds its weights and workspaces once more: check the card's memory before.
     """
     case = Case()
     case.must(e.contains("engine.name", "triton"))

@@ -53,6 +53,11 @@ def no_traffic(e: Evidence) -> Opinion:
     ## What to do
     Scale to fewer replicas, or to none, in the hours without traffic; share the card with another
     model; or send batch work there.
+
+    ## Risk
+    Scaled to few or none, the first requests after a pause wait for a start of minutes, and freed
+    cards may be gone when you want them back (capacity in clouds is not guaranteed). Another tenant
+    on the card can disturb the rare requests: give it the lower priority.
     """
     case = Case()
     running, waiting = e.number("requests_running"), e.number("requests_waiting")
@@ -112,6 +117,11 @@ def more_cards_than_load(e: Evidence) -> Opinion:
     ## What to do
     Serve from fewer cards or a smaller one (where the weights fit), share cards between models, or
     put batch work beside the users' traffic.
+
+    ## Risk
+    With fewer cards the reserve for peaks and for a lost replica is gone: keep as many as the
+    busiest hour needs, and one. Smaller cards have less bandwidth as well, so a single stream
+    becomes slower; batch work beside users needs a lower priority.
     """
     case = Case()
     running, active = e.number("requests_running"), e.number("sm_active_ratio")

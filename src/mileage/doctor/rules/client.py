@@ -86,6 +86,12 @@ def client_pool_full(e: Evidence) -> Opinion:
     Raise the pool above the concurrency that is wanted: `aiohttp.TCPConnector(limit=...)`,
     `httpx.Limits(max_connections=...)`, `OpenAI(http_client=httpx.AsyncClient(limits=...))`; share
     one client object in the process, or start more client processes.
+
+    ## Risk
+    More requests at once may pass the limits of what lies between: a proxy's pool, a rate limit
+    with 429, the server's file descriptors. If the engine then queues, latency rises and throughput
+    does not: stop there. Retries of a larger pool hit an overloaded server all at once, so keep
+    back-off with jitter.
     """
     case = Case()
     wanted, opened = e.number("concurrency"), e.number("client_requests_in_flight_max")

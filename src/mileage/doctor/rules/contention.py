@@ -51,6 +51,11 @@ def others_take_the_engines_cpus(e: Evidence) -> Opinion:
     ## What to do
     Move the other work elsewhere, or pin the engine to cores of its own: `taskset`, `cpuset` in
     Docker, `cpuManagerPolicy: static` with whole-number CPU requests in Kubernetes.
+
+    ## Risk
+    Cores that are reserved for the engine are lost to all other pods of the node, and the static
+    CPU manager needs a restart of the kubelet with its state file removed. Pinned to too few cores
+    the engine starves of its own threads: leave it one for each worker and two more.
     """
     case = Case()
     wait = e.number("engine_run_queue_wait_ratio")

@@ -70,6 +70,11 @@ def card_is_counted_for_each_pod(e: Evidence) -> Opinion:
     Attribute by process: NVML's per-process utilisation (`nvidia-smi pmon`), the sharing layer's
     own metrics (HAMi), or GPU time per request from the gateway's ledger. Never sum the device's
     metric over pods.
+
+    ## Risk
+    Per-process utilisation is sampled (about once a second) and does not work under MIG, in some
+    containers without the host's PID namespace, and with older drivers: short bursts are missed.
+    Dashboards and alerts on the summed figure fall at the change.
     """
     case = Case()
     shared = e.is_one_of("k8s.gpu_sharing", "time_slicing", "mps", "hami")
@@ -139,6 +144,11 @@ def metric_reads_zero(e: Evidence) -> Opinion:
     Read `DCGM_FI_PROF_GR_ENGINE_ACTIVE`, `DCGM_FI_PROF_SM_ACTIVE` and
     `DCGM_FI_PROF_DRAM_ACTIVE` in place of `DCGM_FI_DEV_GPU_UTIL` (switch them on in
     dcgm-exporter's counters file); scale on the engine's own queue.
+
+    ## Risk
+    Profiling counters need DCGM's privileges, cannot be read by two at once (Nsight and
+    dcgm-exporter exclude each other), and some are missing on consumer cards. Alerts and
+    autoscalers on the old metric must be moved first, or they fall silent.
     """
     case = Case()
     util, served, mig = e.number("gpu_util_ratio"), any_served(e), on_mig(e)
@@ -220,6 +230,11 @@ def processes_spin_without_work(e: Evidence) -> Opinion:
     ## What to do
     vLLM: upgrade, and set `VLLM_SLEEP_WHEN_IDLE=1`. SGLang: `--sleep-on-idle`. NCCL kernels that
     wait count as utilisation: judge by power, SM activity and tokens, and scale on queue length.
+
+    ## Risk
+    A process that sleeps when idle takes some milliseconds to wake, which the first request after a
+    pause pays. Autoscalers that follow utilisation see it fall and may remove replicas: move them
+    to the queue first.
     """
     case = Case()
     running, waiting = e.number("requests_running"), e.number("requests_waiting")

@@ -106,6 +106,11 @@ def threads_exceed_quota(e: Evidence) -> Opinion:
     Set `OMP_NUM_THREADS` (and `MKL_NUM_THREADS`, `RAYON_NUM_THREADS`, `TOKENIZERS_PARALLELISM`)
     to the granted cores, divided by the worker processes; or raise the CPU limit, or leave only
     the request.
+
+    ## Risk
+    Too few threads make the work slower that really is parallel: loading weights, tokenising, image
+    processing. Raise the number by one or two if a start or long prompts take longer than before;
+    the variables are read at the start of the process only.
     """
     case, limit = Case(), _limit(e)
     throttled = e.number("cpu_throttled_ratio").any_above(THROTTLED_MIN)

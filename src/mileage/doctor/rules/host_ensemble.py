@@ -89,6 +89,12 @@ def detokeniser_queues_tokens(e: Evidence) -> Opinion:
     In the detokenise model's `config.pbtxt` raise `instance_group { count }` to several (as many
     as cores allow) and set `max_queue_delay_microseconds` to 0; or use the BLS model
     (`tensorrt_llm_bls`) with `accumulate_tokens`, or an OpenAI frontend without an ensemble.
+
+    ## Risk
+    More instances of the detokeniser take a core and a tokenizer's memory each, and without order
+    between them chunks of one stream can overtake each other unless the model is sequence-aware:
+    check that streamed text arrives in order. The BLS model is another endpoint, with other input
+    names.
     """
     case = Case()
     runs, infers = e.number("triton_exec_postprocess_count"), e.number("triton_exec_infer_count")

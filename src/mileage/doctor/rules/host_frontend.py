@@ -111,6 +111,11 @@ def frontend_is_full(e: Evidence) -> Opinion:
     vLLM: `--api-server-count` above 1. SGLang: more `--tokenizer-worker-num`. Stream several
     tokens per event (SGLang `--stream-interval`), drop per-token work such as logprobs, or put
     several replicas behind a router.
+
+    ## Risk
+    Each further API server is a process with a tokenizer and media caches of its own, some GiB of
+    host memory and one more core; vLLM then refuses to load LoRA adapters at run time
+    (`VLLM_ALLOW_RUNTIME_LORA_UPDATING`). Several tokens per event make streams less smooth.
     """
     case = Case()
     full, idle = core_full(e, "frontend_process_cpu_ratio"), gpu_idle(e)
@@ -235,6 +240,11 @@ def tokenizer_is_serial(e: Evidence) -> Opinion:
     Use the fast tokenizer (`--tokenizer-mode auto`, a model with `tokenizer.json`). vLLM: more
     API servers (`--api-server-count`). SGLang: `--tokenizer-worker-num`. Triton: more instances
     of the preprocessing model. Or send token ids in place of text.
+
+    ## Risk
+    A fast tokenizer may split rare text differently from the slow one: compare token ids of some
+    prompts in your languages before. Clients that send token ids must use the very tokenizer of the
+    model, or answers become nonsense without an error.
     """
     case = Case()
     idle, long, slow = gpu_idle(e), _long_prompts(e), _slow_tokenizer(e)

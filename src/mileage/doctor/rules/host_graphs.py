@@ -90,6 +90,11 @@ def graphs_are_off(e: Evidence) -> Opinion:
     `cudagraph_mode` not NONE). SGLang: remove `--disable-cuda-graph`, raise
     `--cuda-graph-max-bs` to the batch. TensorRT-LLM: set `cuda_graph_config`. Where graphs were
     switched off to save memory, capture fewer batch sizes instead.
+
+    ## Risk
+    Captured graphs take memory on the card (often 0.5 to 3 GiB) that the KV cache then lacks, and
+    make the start longer by up to a minute or two. A custom kernel that cannot be captured fails at
+    the start, or gives wrong output: compare some answers. Set the flag again to go back.
     """
     case = Case()
     eager, replayed = e.is_true("enforce_eager"), e.number("graph_replay_ratio")

@@ -65,6 +65,11 @@ def memory_grows(e: Evidence) -> Opinion:
     processor cache, `--swap-space`, KV offload, statistics per request). Until then set a memory
     limit with a margin and restart replicas in turn before they reach it; `MALLOC_ARENA_MAX=2`
     or jemalloc where fragmentation is the cause.
+
+    ## Risk
+    Restarting replicas in turn loses each one's KV cache and adds cold seconds, so one more replica
+    than the load needs must be there. A memory limit that is set too tight kills the engine in the
+    middle of requests; an upgrade may change defaults beside the leak.
     """
     case = Case()
     growth, uptime = e.number("host_rss_growth_gb_per_h"), e.number("process_uptime_s")

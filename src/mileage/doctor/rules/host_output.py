@@ -127,6 +127,11 @@ def grammar_slows_decoding(e: Evidence) -> Opinion:
     `--guided-decoding-backend xgrammar`). SGLang: `--grammar-backend xgrammar`.
     Reuse schemas so that they stay compiled; keep them small; leave out patterns and bounds that
     make the engine fall back to another backend.
+
+    ## Risk
+    Backends differ in what they support: a schema with patterns, bounds or recursion that worked
+    before may be refused with a 400, or enforced less strictly. Run your schemas against the new
+    backend first; the flag takes a restart and goes back the same way.
     """
     case = Case()
     constrained = either(
@@ -223,6 +228,11 @@ def logprobs_fill_the_cpu(e: Evidence) -> Opinion:
     Ask for as few as the evaluation reads (most read the top 1 to 20); limit them with vLLM's
     `--max-logprobs`; ask for the log probability of given tokens only; spread detokenising over
     more API servers.
+
+    ## Risk
+    A client that asks for more log probabilities than the limit is answered with an error, not with
+    fewer: tell evaluation teams first. Scores that were computed over the whole vocabulary change
+    when only the top is returned.
     """
     case = Case()
     asked, prompt = e.number("logprobs"), e.number("prompt_logprobs")

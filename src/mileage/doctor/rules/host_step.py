@@ -118,6 +118,12 @@ def step_waits_for_cpu(e: Evidence) -> Opinion:
     vLLM: a V1 engine with `--async-scheduling`, graphs on, the API server in its own process.
     SGLang: keep the overlap scheduler on. TensorRT-LLM: keep `disable_overlap_scheduler` false.
     Any engine: cores with a high clock, bound to the GPU's NUMA node, and larger batches.
+
+    ## Risk
+    Asynchronous scheduling and the overlap scheduler plan a step before the last one is read, so a
+    few features (some kinds of speculation and structured output) are refused or fall back with
+    them: look for that in the start-up log. Binding to cores takes them from everybody else. All of
+    it needs a restart, and is undone by leaving the flags out.
     """
     case = Case()
     engine, worker = (

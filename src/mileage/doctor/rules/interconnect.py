@@ -112,6 +112,12 @@ def all_reduce_through_host(e: Evidence) -> Opinion:
     Unset `NCCL_P2P_DISABLE` and `--disable-custom-all-reduce`; switch off ACS and the IOMMU of the
     host so that cards reach each other (`nvidia-smi topo -p2p r`). Where the cards cannot (GeForce
     cards over PCIe), use pipeline parallelism or replicas instead of tensor parallelism.
+
+    ## Risk
+    Switching off ACS or the IOMMU takes away the isolation between devices: not on hosts that pass
+    cards through to virtual machines of others. Peer access that is claimed and does not work hangs
+    the start or corrupts all-reduces: run `nccl-tests` with checking before traffic. Changes in
+    firmware need a reboot of the node.
     """
     case, pair = Case(), slowest(_peer_arms(e))
     off = e.number("env.NCCL_P2P_DISABLE").at_least(1)
@@ -249,6 +255,11 @@ def sockets_instead_of_rdma(e: Evidence) -> Opinion:
     Give the container the devices (`/dev/infiniband`, the RDMA device plugin, `IPC_LOCK`, or
     `privileged: true`), unset `NCCL_IB_DISABLE`, name the card in `NCCL_IB_HCA`, and look for
     `NET/IB` with `NCCL_DEBUG=INFO`. Without RDMA: keep tensor parallelism within a machine.
+
+    ## Risk
+    Pods with `IPC_LOCK`, raw devices or `privileged` have more rights on the node than security
+    policies may allow. A wrong device or GID index makes NCCL hang at its first collective instead
+    of falling back: try it on one group, and keep the socket setting for the way back.
     """
     case, pair = Case(), slowest(_socket_arms(e))
     sockets = either(e.is_one_of("nccl.net_transport", "socket"), e.logged(BY_SOCKET))
@@ -315,6 +326,11 @@ def links_are_full(e: Evidence) -> Opinion:
     Split less: a smaller `--tensor-parallel-size` with replicas, pipeline parallelism over the
     slower link, smaller prefill chunks (`--max-num-batched-tokens`), or quantised all-reduces where
     the engine has them.
+
+    ## Risk
+    Narrower groups need the weights to fit fewer cards and leave each less room for keys and
+    values; pipeline stages add latency to every prompt and idle at low load. Quantised all-reduces
+    change numerics: compare answers on your evaluation.
     """
     case, used = Case(), _link_use(e)
     busy = either(

@@ -59,6 +59,10 @@ def all_replicas_go_at_once(e: Evidence) -> Opinion:
     ## What to do
     Keep `minReplicaCount` at 1 or more and let the HPA do all steps; or make the trigger stay
     active (a lower `activationThreshold`, a longer `cooldownPeriod`) until the HPA is at 1.
+
+    ## Risk
+    One replica that always stays is paid for around the clock. A lower activation threshold keeps
+    the service up for stray requests, health checks among them.
     """
     case = Case()
     keda = _is_keda(e)
@@ -116,6 +120,11 @@ def idle_and_minimum_fight(e: Evidence) -> Opinion:
 
     ## What to do
     Leave `idleReplicaCount` out and set `minReplicaCount` to what should stay; or set it to 0.
+
+    ## Risk
+    Without `idleReplicaCount` the minimum runs even when nobody asks, which costs as many cards;
+    with 0 in both, the first request waits for a whole start. KEDA writes its HPA anew at the
+    change: do it outside the peak.
     """
     case = Case()
     idle, least = e.number("keda.idle_replicas"), e.number("keda.min_replicas")

@@ -8,6 +8,7 @@ from mileage.doctor.arms import Arm
 from mileage.doctor.case import Case
 from mileage.doctor.check import Check, both, either
 from mileage.doctor.contrast import Contrast, contrasts
+from mileage.doctor.engine_flags import engine_family
 from mileage.doctor.evidence import Evidence
 from mileage.doctor.interval import ANY, Interval, exactly
 from mileage.doctor.machine import Machine
@@ -84,6 +85,12 @@ def cache_copied_to_every_rank(e: Evidence) -> Opinion:
     Run attention data parallel and only the experts in parallel: vLLM `--data-parallel-size N
     --tensor-parallel-size 1 --enable-expert-parallel` (or `--decode-context-parallel-size`),
     SGLang `--enable-dp-attention --dp-size N`, TensorRT-LLM `enable_attention_dp: true`.
+
+    ## Risk
+    Data-parallel attention gives each request one card's bandwidth for its cache, so a single
+    stream is slower and uneven load between ranks makes all of them wait. Attention weights are
+    held by every rank, which takes some of the room that is won. It changes the memory layout: test
+    the longest context first.
     """
     case, pairs = Case(), _attention_arms(e)
     case.must(_one_head(e), 0.5)
@@ -201,6 +208,8 @@ def _advice(e: Evidence) -> str:
     copies = f"{width.low:g} cards keep {width.low:g} copies" if width.exact else "each card keeps"
     # Without the switch each of SGLang's ranks is a whole replica on cards of its own.
     switch = " with --enable-dp-attention" if _is_sglang(e) else ""
+    if _is_trtllm(e):
+        switch = " with enable_attention_dp: true in the options file"
     return (
         f"Here {copies} of the cache: run attention data parallel over the cards{switch} (experts"
         " stay spread), and the pool holds as many times more tokens."
@@ -211,9 +220,13 @@ def _is_sglang(e: Evidence) -> bool:
     return (e.text("engine.name") or "").startswith("sglang")
 
 
+def _is_trtllm(e: Evidence) -> bool:
+    return engine_family(e.text("engine.name")) == "tensorrt-llm"
+
+
 def _changes(e: Evidence) -> tuple[Change, ...]:
     width = e.number("tensor_parallel_size").value
-    if not width.exact or width.low < 2:
+    if not width.exact or width.low < 2 or _is_trtllm(e):
         return ()
     ranks = Change("data_parallel_size", int(width.low))
     if _is_sglang(e):

@@ -100,6 +100,12 @@ def kv_pool_too_small(e: Evidence) -> Opinion:
     Give the pool more: vLLM `--gpu-memory-utilization`, SGLang `--mem-fraction-static`,
     TensorRT-LLM `kv_cache_config`; lower `--max-model-len` to what is asked for; store keys and
     values in 8 bits; quantise the weights; or spread them over more cards.
+
+    ## Risk
+    A higher memory share leaves less for activations and other processes of the card: the first
+    long prompt may fail with out of memory instead of the start. A shorter `max_model_len` refuses
+    requests that were served before; keys and values in 8 bits can cost quality on long contexts,
+    so compare answers there.
     """
     case = Case()
     usage, running = e.number("kv_cache_usage_ratio"), e.number("requests_running")
@@ -235,6 +241,11 @@ def requests_are_preempted(e: Evidence) -> Opinion:
     ## What to do
     Admit fewer requests (vLLM `--max-num-seqs`, SGLang `--max-running-requests` and a higher
     `--schedule-conservativeness`), give the pool more memory, or store keys and values in 8 bits.
+
+    ## Risk
+    With fewer requests admitted those over the limit wait in the queue, so TTFT rises while the
+    time between tokens falls; set too low, the cap leaves the card idle. Watch `requests_waiting`
+    beside preemptions and take the highest cap that does not preempt.
     """
     case = Case()
     rate, count = e.number("preemptions_per_s"), e.number("preemptions_count")

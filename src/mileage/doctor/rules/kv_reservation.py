@@ -71,6 +71,11 @@ def kv_reserved_for_worst_case(e: Evidence) -> Opinion:
     Have clients ask for a `max_tokens` near what they use; SGLang: lower
     `--num-reserved-decode-tokens` or `--schedule-conservativeness`; TensorRT-LLM:
     `MAX_UTILIZATION`, if what then is preempted costs less.
+
+    ## Risk
+    More admitted on trust means that some are preempted or retracted when answers turn out long,
+    and pay for their prompts twice. Clients that lower `max_tokens` cut off answers at that length:
+    look at how many end with `finish_reason: length`. Go back if preemptions per second rise.
     """
     case = Case()
     pairs = (*_no_evict_pairs(e), *_more_reserved(e))

@@ -97,6 +97,11 @@ def load_tool_is_the_limit(e: Evidence) -> Opinion:
     Run several processes of the tool, on other cores than the engine's; keep connections open and
     read larger pieces; measure with a compiled tool, or with `mileage bench`, which reports its
     own lag. Judge the server by its own metrics until both agree.
+
+    ## Risk
+    A stronger generator shows the server's real limit, and can overload a shared system: never
+    against production without a cap on its rate. Earlier results of the old tool are not comparable
+    with the new ones, so measure the baseline again.
     """
     case = Case()
     cpu = e.number("client_process_cpu_ratio")

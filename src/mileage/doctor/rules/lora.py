@@ -55,6 +55,11 @@ def adapters_exceed_slots(e: Evidence) -> Opinion:
     ## What to do
     Raise `--max-loras` (SGLang `--max-loras-per-batch`) to the adapters in use and
     `--max-cpu-loras` to all there are; route requests of one adapter to the same replica.
+
+    ## Risk
+    Each slot reserves memory for the greatest rank in every layer, taken from the KV cache, and a
+    batch of many adapters decodes more slowly than one of few. Too many in host memory
+    (`--max-cpu-loras`) push the pod over its limit: raise both in steps.
     """
     case, slots = Case(), _slots(e)
     wanted, loads = e.number("lora_adapters"), e.number("lora_loads_per_s")
@@ -190,6 +195,11 @@ def buffers_for_ranks_nobody_uses(e: Evidence) -> Opinion:
     ## What to do
     Set `--max-lora-rank` to the greatest rank in use, and convert single wide adapters to fewer
     ranks (truncated SVD) where they are alone.
+
+    ## Risk
+    An adapter of a higher rank is refused from then on with an error at load, so look through all
+    that tenants may bring, not those of today. Truncating an adapter changes its answers: evaluate
+    each one.
     """
     case, pairs = Case(), _rank_arms(e)
     pair = slowest(pairs)
@@ -303,6 +313,11 @@ def lora_path_is_slow(e: Evidence) -> Opinion:
     Merge an adapter that serves most of the traffic into the weights; set `--max-lora-rank` and
     `--max-loras` to what is used; use an engine version with graphs for LoRA; SGLang
     `--lora-backend csgmv` (or `triton`).
+
+    ## Risk
+    A merged adapter can no longer be switched off for a request, and needs a deployment of its own
+    for those who want the base model. Other LoRA backends support fewer ranks and model types: try
+    yours, with several adapters in one batch.
     """
     case, pairs = Case(), _lora_arms(e)
     pair = slowest(pairs)

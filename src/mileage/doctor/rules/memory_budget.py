@@ -77,6 +77,11 @@ def memory_without_headroom(e: Evidence) -> Opinion:
     Lower vLLM `--gpu-memory-utilization`, SGLang `--mem-fraction-static`, TensorRT-LLM
     `--kv_cache_free_gpu_memory_fraction`, by what failed; or `--max-num-seqs`, the prefill chunk,
     or the number of log probabilities that a request may ask for.
+
+    ## Risk
+    A lower budget is a smaller KV cache: fewer requests run at once, and the longest context may
+    not fit any more, which the engine tells at its start. Lower it in steps of 0.02 and load the
+    longest prompts that you allow before you trust it.
     """
     case = Case()
     failed, free = e.number("alloc_failed_gb"), e.number("gpu_mem_free_gb")
@@ -153,6 +158,11 @@ def weights_offloaded_needlessly(e: Evidence) -> Opinion:
     ## What to do
     Set vLLM and SGLang `--cpu-offload-gb 0` (llama.cpp: all layers to the card, `-ngl 999`); if
     the memory then is short, quantise the weights or shorten `--max-model-len`.
+
+    ## Risk
+    All weights on the card leave less room for the KV cache, and where they do not fit with it the
+    engine fails at the start: it is known within minutes, and the old value brings it back. Test
+    the longest context, for that is what memory is lost for.
     """
     case = Case()
     offloaded = e.number("cpu_offload_gb")

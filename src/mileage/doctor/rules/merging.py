@@ -59,6 +59,11 @@ def identical_requests_are_not_merged(e: Evidence) -> Opinion:
     Merge requests in flight whose prompt and sampling parameters are the same and whose sampling
     is deterministic (temperature 0 or a seed): `[merging]` in the gateway's configuration. Do not
     merge what is meant to be sampled anew.
+
+    ## Risk
+    Everybody who asked the same gets the same answer, also where variety was meant: only
+    deterministic requests may be merged. A generation that fails or is slow hits all that share it,
+    and usage must be split between them on the bill. It can be switched off while the gateway runs.
     """
     case = Case()
     same = either(

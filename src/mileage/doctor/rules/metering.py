@@ -73,6 +73,10 @@ def model_has_no_price(e: Evidence) -> Opinion:
     Give the model a price (LiteLLM: `input_cost_per_token` and `output_cost_per_token` under
     `model_info`), or send the name with its provider (`hosted_vllm/...`, `openai/...`) so that
     it is found. Recompute the calls since: the tokens are on record.
+
+    ## Risk
+    A price, and its backfill, spends budgets at once and may block tenants: announce it. A name
+    with a provider prefix can route to another deployment.
     """
     case = Case()
     metered = either(e.number("tokens_count").above(0.0), e.number("calls_count").above(0.0))
@@ -146,6 +150,10 @@ def cost_is_not_stored(e: Evidence) -> Opinion:
     Upgrade the proxy; take the cost from its per-call log (`cost_breakdown`, response header)
     until then; compare both sums daily. Ask for usage in streams
     (`stream_options.include_usage`). Backfill the spend store from the log.
+
+    ## Risk
+    An upgrade of the proxy migrates its database, which older versions may not read again: back it
+    up. A backfill run twice counts twice: sum by call id.
     """
     case = Case()
     computed, recorded = e.number("cost_computed_usd"), e.number("cost_recorded_usd")
@@ -222,6 +230,10 @@ def usage_report_shows_allocation(e: Evidence) -> Opinion:
     ## What to do
     Feed GPU usage to the meter: DCGM's profiling metrics per pod (OpenCost: the DCGM exporter
     and its usage metrics), or charge by tokens and GPU time from the gateway's own ledger.
+
+    ## Risk
+    Bills change: those who reserved much and used little pay less, and somebody else pays for the
+    idle time. DCGM's profiling counters cannot be read beside another profiler.
     """
     case = Case()
     claims = e.is_one_of("metering.cost_basis", "usage")
@@ -276,6 +288,9 @@ def share_is_billed_as_whole(e: Evidence) -> Opinion:
     Divide by the number of advertised copies (newer OpenCost reads `nvidia.com/gpu.replicas`)
     or by the share (HAMi: `nvidia.com/gpucores`), and check that all pods of a card
     add up to its price.
+
+    ## Risk
+    Copies that stand empty must appear as idle, or the sum is below the invoice.
     """
     case = Case()
     billed, requested = e.number("gpu_share_billed_ratio"), _requested(e)
@@ -356,6 +371,10 @@ def tenants_share_without_a_meter(e: Evidence) -> Opinion:
     ## What to do
     Charge by GPU time and tokens per tenant, model and adapter, as `mileage cost` does from the
     gateway's ledger, and show idle time as an item of its own.
+
+    ## Risk
+    Idle time becomes visible as somebody's cost: agree on who bears it before the first bill.
+    Records per request hold who asked when: keep them only as long as billing needs.
     """
     case = Case()
     usage = e.number("cost_usage_over_allocation_ratio")

@@ -110,6 +110,11 @@ def media_preprocessing_is_slow(e: Evidence) -> Opinion:
     vLLM: `--api-server-count` above 1, `--mm-processor-kwargs '{"use_fast": true}'`, a larger
     `--mm-processor-cache-gb`. SGLang: fast image processor, more tokenizer workers. Send smaller
     pictures and fewer frames; decode at the client; set torch's threads to the granted cores.
+
+    ## Risk
+    The fast image processor resizes with other filters than the slow one, so pixels, and now and
+    then answers, differ a little: compare on your pictures. Smaller pictures lose small print. More
+    API servers and a larger processor cache take host memory, each server its own.
     """
     case = Case()
     full, idle = core_full(e, "frontend_process_cpu_ratio"), gpu_idle(e)
@@ -242,6 +247,11 @@ def media_is_copied_between_processes(e: Evidence) -> Opinion:
     vLLM: `--mm-processor-cache-type shm`, and a version whose messages hold tensors without
     pickling them; SGLang: CUDA IPC (`SGLANG_USE_CUDA_IPC_TRANSPORT=1`) or shared memory. Send
     pixels as 8-bit integers and normalise on the GPU; fewer frames, smaller pictures.
+
+    ## Risk
+    A shared-memory cache needs `/dev/shm` of its size in the pod (`emptyDir` with `medium:
+    Memory`), which counts towards its memory limit. Handles to GPU memory that cross processes tie
+    their lives together: one that crashes can take the other with it.
     """
     case = Case()
     packing, spent = _packing(e), e.number("mm_preprocess_s")

@@ -65,6 +65,11 @@ def probes_come_too_often(e: Evidence) -> Opinion:
     ## What to do
     One scraper at 5 to 15 s, probes every 10 s with a timeout of some seconds, on a separate
     port or process, and no access log for them. Give GPU counters 1 s or more.
+
+    ## Risk
+    Looked at less often, a failure is noticed later: with a period of 10 s and three failures a
+    dead pod gets traffic for up to half a minute. Alerts over windows shorter than two scrapes stop
+    working, and rates over them become gaps.
     """
     case = Case()
     often = either(e.number("keda.polling_s").below(POLLING_FAST_S), _mostly_probes(e))

@@ -92,6 +92,12 @@ def tensor_parallel_too_wide(e: Evidence) -> Opinion:
     Lower `--tensor-parallel-size` (SGLang `--tp-size`, TensorRT-LLM `--tp_size`) to the least that
     holds weights and cache, and run replicas on the cards that become free, by
     `--data-parallel-size` or behind a router.
+
+    ## Risk
+    One request alone becomes slower, as fewer cards read its weights: check the time between tokens
+    of a single stream against its target. Each replica needs room for all weights and has a KV
+    cache of its own, so the longest context must fit into fewer cards, and prefix hits spread over
+    more replicas.
     """
     case, tensor = Case(), e.number("tensor_parallel_size")
     pair = slowest(_widths(e))

@@ -85,6 +85,12 @@ def prefix_cache_off(e: Evidence) -> Opinion:
     ## What to do
     vLLM: `--enable-prefix-caching` (the default of V1). SGLang: remove `--disable-radix-cache`.
     TensorRT-LLM: `kv_cache_config.enable_block_reuse: true`. llama.cpp: `cache_prompt` true.
+
+    ## Risk
+    Cached blocks are kept in memory that was free before, without taking it from running requests;
+    hashing costs little. Tenants that share a cache can tell from response times whether somebody
+    sent the same text: separate them with a cache salt (vLLM `cache_salt`) where that matters. Some
+    model types (hybrid, some multimodal) do not support it in older versions.
     """
     case = Case()
     off, shares = caching_off(e), shares_a_prefix(e)
@@ -149,6 +155,11 @@ def prefix_shorter_than_a_block(e: Evidence) -> Opinion:
     `tokens_per_block`; vLLM's hybrid models: a smaller state type such as
     `--mamba-ssm-cache-dtype`, or a newer release); put more of the common text first, so that it
     fills a block; let `max_model_len` hold several blocks.
+
+    ## Risk
+    Smaller blocks are slower or unsupported with some attention kernels, which then fall back to
+    another backend: watch the decode step. Hybrid models couple the block to their state's size, so
+    a smaller state type may cost accuracy.
     """
     case = Case()
     case.shows(_block_above_context(e), 4.5)

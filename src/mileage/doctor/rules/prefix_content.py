@@ -115,6 +115,11 @@ def changing_text_near_the_head(e: Evidence) -> Opinion:
     ## What to do
     Move the time, ids and names of users behind the fixed text (into the last message), round the
     time to the hour or day, and sort what has no order. No flag of the engine helps.
+
+    ## Risk
+    Models weigh what stands last more than what stands first: an instruction or a date that is
+    moved can change answers, so run your evaluation over the new prompt. Rounded times make answers
+    about "now" wrong by as much.
     """
     case = Case()
     near, alike = _differs_near_head(e), e.number("identical_after_diff_ratio").at_least(SAME_TEXT)
@@ -189,6 +194,11 @@ def identical_prefix_never_hits(e: Evidence) -> Opinion:
     Send one prompt twice to one replica without other load and read its cached tokens; look for
     the engine's issue with this architecture (hybrid, sliding window, latent attention), KV type,
     drafter or adapter; change the version, or switch off the feature that loses the hits.
+
+    ## Risk
+    Another engine version changes kernels, defaults and sometimes answers, and switching off a
+    feature gives up what it was for (a drafter its speed, 8-bit keys and values half of the room).
+    Try it on one replica beside the others, and keep the old image at hand.
     """
     case = Case()
     off = e.is_false("enable_prefix_caching")

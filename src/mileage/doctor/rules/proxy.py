@@ -108,6 +108,11 @@ def proxy_lets_too_few_through(e: Evidence) -> Opinion:
     Set the cap to the slots of all replicas and a reserve (LiteLLM `max_parallel_requests`; the
     upstream client's `limit` or `max_connections`; nginx `worker_connections`; Envoy
     `circuit_breakers`), and let the queue stand in the engine or in a gateway that shows it.
+
+    ## Risk
+    The queue moves into the engine, where no limit by tenant orders it: one caller can fill all
+    slots. More connections take file descriptors in the proxy (raise `ulimit -n`), and a higher
+    breaker threshold lets a sick upstream fail more requests before it is taken out.
     """
     case = Case()
     pool, wanted = _cap(e), e.number("concurrency")
@@ -180,6 +185,11 @@ def proxy_out_of_cpu(e: Evidence) -> Opinion:
     One worker process for each CPU (LiteLLM `--num_workers`, gunicorn `-w`), more replicas; take
     logging, spend rows and schema checks off the request's path; send large media by reference;
     or use a compiled proxy. `mileage serve` is measured against the engine alone.
+
+    ## Risk
+    Workers do not share memory: rate limits and caches count per worker unless a store such as
+    Redis holds them, so budgets may be overrun by that factor. With logging off the path, records
+    of a crash's last seconds are lost.
     """
     case = Case()
     cpu = e.number("proxy_process_cpu_ratio")

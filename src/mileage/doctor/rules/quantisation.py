@@ -66,6 +66,11 @@ def slow_kernel_for_small_weights(e: Evidence) -> Opinion:
     ## What to do
     Leave `--quantization` out: the engine takes the fastest kernel that the card can run; or name
     it (`awq_marlin`, `gptq_marlin`). Cards before Turing have the slow one only.
+
+    ## Risk
+    Another kernel for the same weights rounds differently in the last digits: answers at
+    temperature 0 may differ in places, quality does not. Where the fast kernel does not support
+    group size or activation order, the engine refuses to start and says so; put the flag back then.
     """
     case, pair = Case(), slowest(_kernel_arms(e))
     if pair is not None:
@@ -225,6 +230,11 @@ def small_weights_at_large_batch(e: Evidence) -> Opinion:
     ## What to do
     Use a format that multiplies in 8 bits: FP8 on Ada, Hopper and later (`--quantization fp8`, or
     a checkpoint in W8A8), INT8 W8A8 on Ampere. Keep 4 bits where memory or small batches decide.
+
+    ## Risk
+    Eight bits take twice the memory of four, so the KV cache shrinks and the longest context may no
+    longer fit. FP8 without calibration on activations can cost quality on some models: run the
+    evaluation that you chose the 4-bit checkpoint by. INT8 needs a checkpoint that was calibrated.
     """
     case, pair = Case(), slowest(_format_arms(e))
     small = _is_small(e, pair)

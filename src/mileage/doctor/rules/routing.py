@@ -82,6 +82,11 @@ def routing_ignores_caches(e: Evidence) -> Opinion:
     ## What to do
     Route by session or by prefix with a term for load: `kv_aware` or `cache_aware` where the
     router offers it, else consistent hashing with bounded loads on the conversation's id.
+
+    ## Risk
+    Affinity makes load uneven: a popular prefix turns one replica into a hot spot while others
+    idle, so never without a term for load. When a replica is added or dies, the sessions that move
+    compute their prompts once more.
     """
     case = Case()
     unaware = either(
@@ -150,6 +155,11 @@ def affinity_without_load(e: Evidence) -> Opinion:
     Give the policy a term for load (`router.load_term`): consistent hashing with bounded loads
     (1.25 x mean), cache-aware routing with a balance threshold, or a limit for each replica with
     overflow to the next.
+
+    ## Risk
+    Requests that overflow to another replica compute their prefix anew, so cached tokens fall and
+    prefill work rises a little. A bound that is too tight throws all affinity away: begin at 1.25
+    times the mean and watch hit ratio and waiting requests of each replica together.
     """
     case = Case()
     affine = e.is_one_of("router.policy", *AFFINE)
@@ -216,6 +226,11 @@ def ranks_loaded_unevenly(e: Evidence) -> Opinion:
     `--data-parallel-external-lb` or `--data-parallel-hybrid-lb`), let the balancer read its
     counts more often, run more API servers, or route by tokens, not by requests. SGLang:
     `--load-balance-method` by load.
+
+    ## Risk
+    An external balancer means one endpoint per rank to discover, probe and drain, and with experts
+    in parallel all ranks still step together, so a dead rank stops every one. Sessions that were
+    stuck to one rank lose their cached prefix at the change.
     """
     case = Case()
     ranks = either(

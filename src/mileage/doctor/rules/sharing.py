@@ -65,6 +65,11 @@ def core_limit_not_applied(e: Evidence) -> Opinion:
     ## What to do
     Set the policy to `force` where the limit must hold (HAMi: `GPU_CORE_UTILIZATION_POLICY=force`),
     or measure with the card's other pods under load.
+
+    ## Risk
+    A limit that is enforced slows down a pod that has lived on more than its share, perhaps below
+    its latency targets: raise its share first, or tell its owner. The forced policy halts kernels
+    in turns, so tails grow even where the mean is fine.
     """
     case = Case()
     limit, util = e.number("vgpu.core_limit_ratio"), _device_use(e)
@@ -134,6 +139,11 @@ def core_limit_stalls_group(e: Evidence) -> Opinion:
 
     ## What to do
     Give tensor-parallel pods whole cards (no core limit), or a model that fits one shared card.
+
+    ## Risk
+    Whole cards for a tensor-parallel group leave less to share, and the pods beside it must move or
+    wait for a place. Without the limit one tenant can take the card's time from others that stay on
+    it.
     """
     case = Case()
     limit, tensor = e.number("vgpu.core_limit_ratio"), e.number("tensor_parallel_size")
@@ -230,6 +240,11 @@ def core_limit_switches_on_and_off(e: Evidence) -> Opinion:
     ## What to do
     Share by MIG or MPS, which divide the card in space; or relax the policy to the default and
     the limit to what the pod really needs.
+
+    ## Risk
+    MIG can be changed only while nothing runs on the card and its slices have fixed sizes; under
+    MPS a fault in one client can end all of them. With the default policy a busy neighbour takes
+    idle time, so what each pod gets is no longer the same every day.
     """
     case = Case()
     limit, util = e.number("vgpu.core_limit_ratio"), _device_use(e)

@@ -52,6 +52,11 @@ def whole_card_for_a_small_pod(e: Evidence) -> Opinion:
     MIG slices where the card has them, MPS or time slicing in the device plugin's configuration
     (`sharing.mps.resources`, `sharing.timeSlicing.resources`), with `--gpu-memory-utilization`
     lowered to the share; or put several models behind one engine.
+
+    ## Risk
+    Pods on one card share its memory bandwidth, with time slicing also its memory without any
+    limit: one that grows ends the others with out of memory. MIG separates them and rounds each up
+    to a slice. Device-plugin changes reschedule pods, so begin with one node.
     """
     case = Case()
     active = e.number("sm_active_ratio" if e.known("sm_active_ratio") else "gr_engine_active_ratio")
@@ -109,6 +114,11 @@ def small_processes_take_turns(e: Evidence) -> Opinion:
     ## What to do
     `sharing.mps` in the device plugin's configuration (or `nvidia-cuda-mps-control -d`), with a
     memory limit for each client; MIG where faults of one client must not reach another.
+
+    ## Risk
+    All clients of MPS share one server process: a fatal fault of one (an illegal address) ends the
+    kernels of all, and debuggers and some profilers do not attach. Without memory limits one client
+    can take all memory. Not between tenants who must not reach each other.
     """
     case = Case()
     pods, copies = e.number("k8s.pods_on_gpu"), e.number("k8s.gpu_replicas_label")

@@ -120,6 +120,11 @@ def speculation_does_not_pay(e: Evidence) -> Opinion:
     ## What to do
     Switch it off for this load, draft fewer tokens, or use a cheaper method (n-gram, a trained
     head); vLLM `--speculative-config`, SGLang `--speculative-algorithm`.
+
+    ## Risk
+    Without speculation a lone request at night is slower again: where load changes over the day
+    keep it for the quiet hours, or draft fewer tokens. The draft model's memory comes back as KV
+    cache only after a restart.
     """
     case = Case()
     pairs, longer = _at_this_load(e, _on_against_off(e)), _more_drafted(e)

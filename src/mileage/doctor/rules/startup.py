@@ -93,6 +93,11 @@ def weights_load_slowly(e: Evidence) -> Opinion:
     one go: vLLM `--safetensors-load-strategy eager` (later releases: `prefetch`) or
     `--load-format runai_streamer`, SGLang
     `--model-loader-extra-config '{"enable_multithread_load": true}'`.
+
+    ## Risk
+    Eager and streaming loaders hold much of the checkpoint in host memory at once: a pod with a
+    tight limit is killed while it loads. A copy on local disks must be renewed with each model
+    version, or replicas serve different weights.
     """
     case, start = Case(), StartPhases(e)
     long = start.weights.at_least(LONG_S)
@@ -232,6 +237,12 @@ def graphs_are_built_at_each_start(e: Evidence) -> Opinion:
     Keep vLLM's cache (`VLLM_CACHE_ROOT`, `~/.cache/vllm/torch_compile_cache`) on a volume that
     outlives the pod or bake it into the image; capture fewer sizes (`--cuda-graph-sizes`, SGLang
     `--cuda-graph-max-bs`); set `VLLM_SKIP_P2P_CHECK=1` on machines that are known.
+
+    ## Risk
+    A cache from another version, card or driver is mostly detected and rebuilt, but one that
+    several pods write at once can be damaged: give each version its own directory, and delete it
+    when a start fails strangely. Fewer captured sizes leave batches between them padded or eager;
+    without the P2P check a broken link shows only later, as a hang.
     """
     case, start = Case(), StartPhases(e)
     eager = e.is_true("enforce_eager")

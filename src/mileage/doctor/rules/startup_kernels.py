@@ -71,6 +71,11 @@ def kernels_are_built_at_each_start(e: Evidence) -> Opinion:
     `~/.cache/vllm`, `DG_JIT_CACHE_DIR`), install kernels that are built already
     (`flashinfer-jit-cache`), or warm up while the image is built (SGLang
     `python -m sglang.compile_deep_gemm`).
+
+    ## Risk
+    Kernels that were tuned on another card run, and slowly: key the cache by GPU model, driver and
+    engine version. Images with all kernels baked in are some GiB larger, which a cold node pays for
+    by pulling.
     """
     case, start = Case(), StartPhases(e)
     empty = e.is_one_of("storage.kernel_cache", "empty")
@@ -197,6 +202,11 @@ def start_waits_for_cpu(e: Evidence) -> Opinion:
     ## What to do
     Give the pod one core per tensor-parallel worker and two more (`resources.requests.cpu`, and
     no lower limit), keep other pods off these cores, and set `OMP_NUM_THREADS`.
+
+    ## Risk
+    Requests of CPU that are rarely used keep other pods off the node and may leave the pod itself
+    unschedulable. Without a limit the engine's spinning threads can take cores from its neighbours:
+    watch their throttling after the change.
     """
     case, start = Case(), StartPhases(e)
     full = either(*cpu_saturated(e))

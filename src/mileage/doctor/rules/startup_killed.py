@@ -76,6 +76,11 @@ def start_misses_its_deadline(e: Evidence) -> Opinion:
     Set `startupProbe` so that `failureThreshold x periodSeconds` is twice the slowest start;
     Knative and KServe: annotation `serving.knative.dev/progress-deadline`; Deployment:
     `progressDeadlineSeconds`; then make the start shorter.
+
+    ## Risk
+    A longer deadline also waits longer for a start that really hangs, so a broken version blocks a
+    rollout for that time: let an alert on the start's log phases tell earlier. Keep the liveness
+    probe's own period short; only the startup probe should be patient.
     """
     case, start = Case(), StartPhases(e)
     age, deadline = e.number("pod_age_at_kill_s"), e.number("k8s.startup_deadline_s")
@@ -224,6 +229,11 @@ def scaler_removes_what_still_starts(e: Evidence) -> Opinion:
     `initialCooldownPeriod`; Knative `scale-to-zero-pod-retention-period` and `stable-window`), keep
     one replica (`minReplicaCount: 1`, `autoscaling.knative.dev/min-scale: "1"`), or shorten the
     start.
+
+    ## Risk
+    A longer window, or one replica that stays, is paid for while nobody asks: compare it with the
+    cost of a cold start for those who wait. Longer cool-downs delay every scale-down, not the first
+    one alone.
     """
     case, start = Case(), StartPhases(e)
     age, killed = e.number("pod_age_at_kill_s"), e.number("pod_kill_before_ready_count").above(0)

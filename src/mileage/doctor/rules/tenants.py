@@ -70,6 +70,11 @@ def fine_tunes_on_cards_of_their_own(e: Evidence) -> Opinion:
     ## What to do
     Train (or extract, by SVD of the difference of weights) adapters, and serve them on one base:
     `--enable-lora --max-loras N`, after checking quality.
+
+    ## Risk
+    A low-rank adapter does not hold all that a full fine-tune learned: compare each on its own
+    evaluation, and keep the full weights. Tenants on one base share its queue, its cache and its
+    outages, so limits per tenant must come first.
     """
     case = Case()
     fleets = [c for c in e.comparisons if _is_fleet(c) and _one_base(c)]
@@ -107,6 +112,11 @@ def unused_models_stay_loaded(e: Evidence) -> Opinion:
     ## What to do
     Unload after idle time: the gateway's residency policy, vLLM's sleep mode
     (`--enable-sleep-mode`), or a minimum of 0 replicas with a window longer than a start.
+
+    ## Risk
+    The first request after an unload waits for the load: seconds from host memory, minutes from
+    disk, longer than many clients' timeouts. Weights that sleep in host memory still take it up,
+    and a model that is asked for every few minutes should stay.
     """
     case = Case()
     fleets = [c for c in e.comparisons if _is_fleet(c)]

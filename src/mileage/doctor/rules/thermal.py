@@ -89,6 +89,11 @@ def clocks_cut_for_heat(e: Evidence) -> Opinion:
     ## What to do
     Air flow, fans, dust, position in the rack, or a lower power limit (`nvidia-smi -pl`) that
     keeps the card below the slowdown temperature; move load off the hottest card.
+
+    ## Risk
+    A lower power limit costs clock rate when the card is cool, too: some percent of prefill, hardly
+    any of decode. Higher fan speeds move heat to the neighbours: watch their temperatures, and XID
+    errors, for a day.
     """
     case = Case()
     thermal, temp = e.number("throttle_thermal_ratio"), e.number("gpu_temp_c")

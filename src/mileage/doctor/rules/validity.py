@@ -88,6 +88,11 @@ def newer_version_is_slower(e: Evidence) -> Opinion:
     ## What to do
     Stay on the older version; look for a default that changed between the two (graph capture,
     chunked prefill, kernels) in the release notes; report it with both figures.
+
+    ## Risk
+    The older version lacks later security and correctness fixes, and perhaps the model that you add
+    next: pin it with a date to look again. Caches of compiled kernels and saved states of the newer
+    one do not fit it.
     """
     case = Case()
     newer = _newer_against_older(e)
@@ -235,6 +240,11 @@ def comparison_proves_nothing(e: Evidence) -> Opinion:
     ## What to do
     Restart both arms, warm both up, change one thing, and run them side by side:
     `mileage bench ab`. If the old process was slow, look for what grows with its age.
+
+    ## Risk
+    Restarting both arms loses their caches, and two deployments side by side need twice the cards
+    for the time of the test. A clean comparison may take away a gain that has been reported
+    already: that is its purpose.
     """
     case = Case()
     pairs = telling_pairs(e)

@@ -51,6 +51,11 @@ def first_requests_compile(e: Evidence) -> Opinion:
     Send a few requests of the shapes to come before the readiness probe passes (vLLM and SGLang
     warm up themselves unless told not to: `--skip-server-warmup`); keep kernel and compile caches
     on a volume; load modules eagerly with `CUDA_MODULE_LOADING=EAGER`.
+
+    ## Risk
+    Warm-up requests make a start longer by seconds to a minute and must not be billed or counted as
+    traffic: send them with a key of their own. Eager module loading takes some hundred MiB more on
+    each card.
     """
     case = Case()
     total, first = e.number("startup_total_s"), e.number("startup_first_response_s")

@@ -60,6 +60,12 @@ def full_weights_at_the_memory_wall(e: Evidence) -> Opinion:
     ## What to do
     Serve a checkpoint in FP8 (Ada, Hopper and later: `--quantization fp8`) or INT8/INT4 (Ampere),
     after checking its quality: `mileage quant` gives the error of each layer.
+
+    ## Risk
+    Fewer bits can cost quality, most on long reasoning, code, rare languages and small models:
+    compare the tasks that you are paid for, not perplexity alone. Quantising at load
+    (`--quantization fp8`) loads the 16-bit weights first, which in many versions still takes the
+    old room on the card. The old checkpoint is the way back.
     """
     case, pair = Case(), slowest(_full_arms(e))
     card = Machine(e).gpu

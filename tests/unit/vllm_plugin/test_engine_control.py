@@ -204,6 +204,9 @@ class Policy:
             raise ConfigError("policy", document, "a name")
         self.asked.append(document)
 
+    def lapse(self) -> None:
+        self.asked.append({"began": "with"})
+
     def bound_by(self, knobs: EngineKnobs) -> None:
         self.bounds.append(knobs)
 
@@ -220,7 +223,7 @@ def ask_policy(world: World, version: int, document: dict[str, Any] | None) -> b
     return world.control.set(message, 0.0)
 
 
-def test_a_policy_is_asked_and_bound_by_the_knobs_and_ends_with_the_lease() -> None:
+def test_a_policy_is_asked_and_bound_by_the_knobs_and_told_when_the_lease_ends() -> None:
     world, policy = World(), Policy()
     world.control.step_policy = lambda: policy
     assert ask_policy(world, 1, {"budget": "model"})
@@ -231,7 +234,7 @@ def test_a_policy_is_asked_and_bound_by_the_knobs_and_ends_with_the_lease() -> N
         ask_policy(world, 2, {})
     assert world.control.state(1.0).version == 1
     world.step(10.0)
-    assert policy.asked == [{"budget": "model"}, None]
+    assert policy.asked == [{"budget": "model"}, {"began": "with"}]
     assert policy.bounds[-1] == EngineKnobs()
 
 

@@ -16,8 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+__all__ = ["MODEL", "make_scheduler"]
+
 _TOKENS_MAX = 100_000
-_MODEL = {
+MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_size": 64,
@@ -30,7 +32,8 @@ _MODEL = {
 }
 
 
-def _scheduler(config: dict[str, Any], model: Path) -> Any:
+def make_scheduler(config: dict[str, Any], model: Path) -> Any:
+    """A scheduler of vLLM, for the model in this directory."""
     import torch
     from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -79,7 +82,7 @@ def _run(document: dict[str, Any], model: Path) -> list[dict[str, Any]]:
     from vllm.v1.request import Request
 
     config = document["config"]
-    scheduler = _scheduler(config, model)
+    scheduler = make_scheduler(config, model)
     init_none_hash(sha256)
     hasher = get_request_block_hasher(config["block_tokens"], sha256)
     coming = list(enumerate(document["requests"]))
@@ -132,7 +135,7 @@ def main() -> None:
     """Read a list of documents, print a list of results on the last line."""
     with tempfile.TemporaryDirectory() as directory:
         model = Path(directory)
-        (model / "config.json").write_text(json.dumps(_MODEL))
+        (model / "config.json").write_text(json.dumps(MODEL))
         results = [_run(document, model) for document in json.load(sys.stdin)]
     print(json.dumps(results))
 

@@ -8,6 +8,7 @@ from bisect import insort
 from mileage.policy.budget.choose import make_budget
 from mileage.policy.budget.policy import Pending, StepLoad
 from mileage.policy.ordering.choose import make_ordering
+from mileage.policy.ordering.deadline import renewed_deadline_s
 from mileage.policy.ordering.policy import Prompt
 from mileage.policy.prefill import PrefillConfig
 from mileage.sim.sequence import PREFILLING, WAITING, Sequence
@@ -73,13 +74,10 @@ class PrefillPlan:
         ]
         while order:
             first = order[0][2]
-            late_s = now_s + self._alone_s(first) - first.deadline_s
-            if late_s <= 0.0 or first.produced:
+            soonest_s = now_s + self._alone_s(first)
+            if soonest_s <= first.deadline_s or first.produced:
                 break
-            allowed_s = first.deadline_s - first.arrived_s
-            while first.deadline_s < now_s + self._alone_s(first):
-                allowed_s *= 2
-                first.deadline_s = first.arrived_s + allowed_s
+            first.deadline_s = renewed_deadline_s(first.arrived_s, first.deadline_s, soonest_s)
             del order[0]
             self._insert(first)
             if order[0][2] is first:

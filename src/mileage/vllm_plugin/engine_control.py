@@ -180,11 +180,9 @@ class EngineControl:
         self._until_s, self._reverted = None, True
         self._request(EngineKnobs())
         policy = self.step_policy()
-        if policy is not None:
+        if self._policy_leased and policy is not None:
             policy.lapse()
-        if self._policy_leased:
-            self._policy_leased = False
-            self._ask_policy(None)
+        self._policy_leased = False
         _log.warning("mileage: nobody renewed the control's lease: back to the start values")
 
     def _request(self, knobs: EngineKnobs) -> None:

@@ -52,6 +52,7 @@ def add_control(engine_core: type) -> str | None:
     engine_hook.register(CONTROL_OBSERVER, _make_control)
     # After the control: what it sets in a step bounds what the policies choose for it.
     engine_hook.register(POLICY_OBSERVER, PolicyObserver)
+    add_metering()
     why_not = engine_hook.install(engine_core)
     setattr(engine_core, GET_METHOD, _get)
     setattr(engine_core, SET_METHOD, _set)
@@ -82,7 +83,13 @@ def _control_of(core: Any) -> EngineControl:
 
 def _get(core: Any) -> Any:
     """State of the engine, as plain values."""
-    return msgspec.to_builtins(_control_of(core).state(time.monotonic()))
+    return _state(core, _control_of(core), time.monotonic())
+
+
+def _state(core: Any, control: EngineControl, now_s: float) -> Any:
+    state = msgspec.to_builtins(control.state(now_s))
+    state["capabilities"]["metering"] = metering_state(core)
+    return state
 
 
 def _set(core: Any, message: Any) -> Any:
@@ -93,5 +100,5 @@ def _set(core: Any, message: Any) -> Any:
         accepted = control.set(msgspec.convert(message, SetMessage), now_s)
     except ConfigError as error:
         accepted, refused = False, [error.key, repr(error.value), error.expected]
-    state = msgspec.to_builtins(control.state(now_s))
+    state = _state(core, control, now_s)
     return {"accepted": accepted, "refused": refused, "state": state}

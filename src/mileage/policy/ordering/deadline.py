@@ -6,7 +6,7 @@ import math
 
 from mileage.policy.ordering.policy import Prompt
 
-__all__ = ["DeadlineOrdering"]
+__all__ = ["DeadlineOrdering", "renewed_deadline_s"]
 
 
 class DeadlineOrdering:
@@ -26,3 +26,14 @@ class DeadlineOrdering:
 
 _FAR_S = 1e12
 """Later than any deadline: those without one keep their order behind it."""
+
+
+def renewed_deadline_s(arrived_s: float, deadline_s: float, soonest_s: float) -> float:
+    """The deadline of a prompt that could have its first token at `soonest_s` if it were alone from
+    now on: its own, or where that is lost another one, twice as long after its arrival, and so on.
+    """
+    allowed_s = deadline_s - arrived_s
+    while deadline_s < soonest_s:
+        allowed_s *= 2
+        deadline_s = arrived_s + allowed_s
+    return deadline_s

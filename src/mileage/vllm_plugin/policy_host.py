@@ -1,0 +1,250 @@
+"""PolicyHost: Mileage's policies inside vLLM: asked before each step, told after it what it took.
+
+They are the very objects that decide in the gateway and the simulator. The host reads vLLM's
+queues into what they see, and sets what they decide: two limits that the scheduler reads anew in
+every step. It reads no clock: the time comes with each call.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Literal
+
+from mileage.policy.budget.choose import make_budget
+from mileage.policy.budget.policy import BudgetPolicy, StepLoad
+from mileage.policy.engine_knobs import EngineKnobs, clamp
+from mileage.policy.ordering.deadline import renewed_deadline_s
+from mileage.vllm_plugin.answers import Answers, Step
+from mileage.vllm_plugin.capability import EngineFacts
+from mileage.vllm_plugin.limit_host import LimitHost
+from mileage.vllm_plugin.policy_settings import PolicySettings
+from mileage.vllm_plugin.step_reading import (
+    Running,
+    decodes_first,
+    pending_prompts,
+    read_running,
+    step_taken,
+)
+
+__all__ = ["PolicyHost"]
+
+_TOKENS: Final = "max_num_scheduled_tokens"
+_ACTIVE: Final = "max_num_active_reqs"
+_RENEWED_KEPT: Final = 4096
+
+
+class PolicyHost:
+    """The policies of one scheduler; without settings it does nothing, and nothing is changed.
+
+    Requests are taken in the order of the scheduler. What it was started with, and below that what
+    `bound_by` says, is the most that a policy can choose; it comes back when policies are switched
+    off, and when one of them fails.
+    """
+
+    def __init__(self, scheduler: Any, facts: EngineFacts) -> None:
+        """`facts`: of the engine, before anything was changed."""
+        self._scheduler, self._facts = scheduler, facts
+        self._bounds = EngineKnobs()
+        self._settings: PolicySettings | None = None
+        self._budget: BudgetPolicy | None = None
+        self._limits: LimitHost | None = None
+        self._answers = Answers(None)
+        self._renewed_s: dict[str, float] = {}
+        self._gone = self._came = 0
+        self._steps = self._steps_bounded = 0
+        self._tokens: int | None = None
+        self._failure: str | None = None
+        self._now_s = self._offset_s = 0.0
+
+    @property
+    def settings(self) -> PolicySettings | None:
+        """What decides now; None: nothing does."""
+        return self._settings
+
+    @property
+    def budget(self) -> BudgetPolicy | None:
+        """The budget policy; None: there is none."""
+        return self._budget
+
+    def why_not(self) -> dict[str, str]:
+        """What this engine cannot have decided by a policy, and why."""
+        can = self._facts.capabilities
+        knobs = {"limits": can["active_max"], "budget": can["step_tokens_max"]}
+        return {name: why for name, why in knobs.items() if isinstance(why, str)}
+
+    def configure(self, settings: PolicySettings | None) -> None:
+        """Begin with fresh policies; None: switch them off, and set everything back."""
+        self._give_back()
+        self._settings, self._failure = settings, None
+        self._budget = self._limits = self._tokens = None
+        self._steps = self._steps_bounded = 0
+        self._renewed_s.clear()
+        if settings is None:
+            self._answers = Answers(None)
+            return
+        lacks = self.why_not()
+        self._answers = Answers(settings.itl_target_s)
+        if settings.budget is not None and "budget" not in lacks:
+            self._budget = make_budget(settings.budget, settings.itl_target_s, settings.model)
+        if settings.limits is not None and "limits" not in lacks:
+            self._limits = LimitHost(settings, self._most("active_max"))
+        self._came = len(self._scheduler.requests) + self._gone
+
+    def bound_by(self, knobs: EngineKnobs) -> None:
+        """What was set by hand: policies stay below it. Called after the scheduler has it."""
+        self._bounds = knobs
+
+    def _most(self, name: Literal["active_max", "step_tokens_max"]) -> int:
+        start, bound = getattr(self._facts.start, name), getattr(self._bounds, name)
+        assert isinstance(start, int)  # nothing is decided where it is not known
+        return start if bound is None else min(bound, start)
+
+    def _give_back(self) -> None:
+        if self._budget is not None:
+            self._scheduler.max_num_scheduled_tokens = self._most("step_tokens_max")
+        if self._limits is not None:
+            self._scheduler.max_num_active_reqs = self._most("active_max")
+
+    def begin(self, now_s: float, offset_s: float) -> None:
+        """The scheduler is about to plan a step. `offset_s` added to the wall time, in which
+        requests say when they came, is `now_s`'s time."""
+        if self._settings is None:
+            return
+        self._now_s, self._offset_s = now_s, offset_s
+        try:
+            running = read_running(self._scheduler)
+            self._answers.observe(running.decoding, self._scheduler.requests, offset_s)
+            slots = self._slots(now_s)
+            if self._budget is not None:
+                self._plan(self._budget, running, slots, now_s)
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _slots(self, now_s: float) -> int:
+        """How many more requests may run in this step."""
+        scheduler, limits = self._scheduler, self._limits
+        self._gone += len(getattr(scheduler, "finished_req_ids", ()))
+        came, self._came = self._came, len(scheduler.requests) + self._gone
+        if limits is not None:
+            limits.arrived(max(0, self._came - came))
+            if limits.due(now_s, len(scheduler.running)):
+                samples = self._answers.samples()
+                limit = limits.update(scheduler, samples, now_s, self._most("active_max"))
+                scheduler.max_num_active_reqs = self._snapped(limit)
+        most = getattr(scheduler, _ACTIVE, None)
+        most = scheduler.max_num_running_reqs if most is None else most
+        return int(most) - len(scheduler.running)
+
+    def _snapped(self, limit: int) -> int:
+        """The limit, or that of the next smaller CUDA graph: rows between are paid for in vain."""
+        facts = self._facts
+        wanted = EngineKnobs(active_max=limit)
+        taken, _ = clamp(wanted, facts.bounds, facts.capabilities, facts.graph_sizes)
+        return limit if taken.active_max is None else taken.active_max
+
+    def _plan(self, budget: BudgetPolicy, running: Running, slots: int, now_s: float) -> None:
+        scheduler, most = self._scheduler, self._most("step_tokens_max")
+        room = most - running.decode_tokens
+        tokens = None
+        if room > 0:
+            tokens = self._asked(budget, running, slots, room, now_s)
+        self._tokens = tokens
+        if tokens is None:
+            # A bound set by hand is not to keep the last of those that decode waiting.
+            limit = max(most, min(running.decode_tokens, self._facts.bounds["step_tokens_max"][1]))
+        else:
+            limit = max(1, running.decode_tokens + min(tokens, room))
+        if limit < most:
+            self._steps_bounded += 1
+            decodes_first(scheduler, running)
+        scheduler.max_num_scheduled_tokens = limit
+
+    def _asked(
+        self, budget: BudgetPolicy, running: Running, slots: int, room: int, now_s: float
+    ) -> int | None:
+        """Prompt tokens of the step; None: no prompt is there."""
+        pending = pending_prompts(
+            self._scheduler, running, slots=slots, tokens_max=room, deadline_s=self._deadline_s
+        )
+        if not pending:
+            return None
+        answers, decoding = self._answers, running.decoding
+        load = StepLoad(
+            len(decoding),
+            running.kv_tokens,
+            room,
+            lambda: answers.spare_gaps(decoding),
+            lambda: answers.past(decoding, now_s),
+        )
+        return budget.tokens(load, pending, now_s)
+
+    def _deadline_s(self, request: Any, tokens: int, first: bool) -> float:
+        """When its first token should come; inf: it is there already, or there is no target."""
+        assert self._settings is not None
+        target_s = self._settings.ttft_target_s
+        if target_s is None or request.num_output_tokens:
+            return math.inf
+        name: str = request.request_id
+        arrived_s: float = min(self._now_s, request.arrival_time + self._offset_s)
+        deadline_s = self._renewed_s.get(name, arrived_s + target_s)
+        if first and self._budget is not None:
+            # What is lost is not to make others late as well, and still it is not to wait for ever.
+            soonest_s = self._now_s + self._budget.alone_s(tokens, request.num_computed_tokens)
+            if deadline_s < soonest_s:
+                deadline_s = renewed_deadline_s(arrived_s, deadline_s, soonest_s)
+                self._renewed_s[name] = deadline_s
+        if len(self._renewed_s) > _RENEWED_KEPT:
+            here = self._scheduler.requests
+            self._renewed_s = {k: at_s for k, at_s in self._renewed_s.items() if k in here}
+        return deadline_s
+
+    def ended(self, output: Any, started_s: float, ended_s: float, took_s: float) -> None:
+        """A step is over. `took_s` is what those that decode had to wait for it: with the time
+        since the step before, where they were there then."""
+        if self._settings is None or not output.total_num_scheduled_tokens:
+            return
+        try:
+            taken = step_taken(output)
+            if self._budget is not None:
+                self._budget.learn(
+                    taken.decoding,
+                    taken.kv_tokens,
+                    taken.prefill_tokens,
+                    taken.prefill_pairs,
+                    took_s,
+                )
+            self._steps += 1
+            running = len(output.num_scheduled_tokens)
+            step = Step(
+                ended_s, took_s, running, taken.decoding, taken.kv_tokens, taken.prefill_tokens
+            )
+            self._answers.took(step, taken.begun, started_s)
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: Exception) -> None:
+        """Without its policies an engine goes on as it was started."""
+        self.configure(None)
+        self._failure = f"{type(error).__name__}: {error}"
+
+    def document(self) -> dict[str, Any] | None:
+        """What decides, and what it has decided last; None: nothing does, and nothing failed."""
+        settings, limits = self._settings, self._limits
+        if settings is None:
+            return None if self._failure is None else {"failed": self._failure}
+        return {
+            "budget": settings.budget,
+            "limits": settings.limits,
+            "ordering": settings.ordering,
+            "itl_target_s": settings.itl_target_s,
+            "ttft_target_s": settings.ttft_target_s,
+            "unavailable": self.why_not(),
+            "steps": self._steps,
+            "steps_bounded": self._steps_bounded,
+            "prefill_tokens": self._tokens,
+            "step_tokens_max": getattr(self._scheduler, _TOKENS),
+            "active_max": None if limits is None else getattr(self._scheduler, _ACTIVE),
+            "reason": None if limits is None else limits.reason,
+        }

@@ -1,0 +1,19 @@
+"""`mileage engine`: what an inference engine can be told while it runs, and before."""
+
+from __future__ import annotations
+
+import typer
+
+from mileage.cli.engine_control import control
+
+__all__ = ["engine"]
+
+engine = typer.Typer(help="Control inference engines: their limits while they run.")
+
+
+@engine.callback()
+def _engine() -> None:
+    """Control inference engines: their limits while they run."""
+
+
+engine.command()(control)

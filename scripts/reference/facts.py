@@ -43,8 +43,11 @@ def render(sections: Mapping[str, Mapping[str, Kind]]) -> str:
     """The page."""
     parts = [_HEAD]
     for section, names in sections.items():
-        parts.append(f"\n## {section}\n\n| Name | Value | Unit |\n|---|---|---|\n")
-        parts += (f"| `{name}` | {_form(kind)} | {kind.unit} |\n" for name, kind in names.items())
+        parts.append(f"\n## {section}\n\n| Name | Value | Unit | Meaning |\n|---|---|---|---|\n")
+        parts += (
+            f"| `{name}` | {_form(kind)} | {kind.unit} | {kind.meaning} |\n"
+            for name, kind in names.items()
+        )
     return "".join(parts)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
+from mileage.cli.doctor_facts_file import decoded_facts
 from mileage.core.errors import ConfigError
-from mileage.doctor.facts import decode_facts
 
 __all__ = ["FACTS_FILE", "read_dump"]
 
@@ -26,12 +24,8 @@ def read_dump(directory: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _BYTES_MAX:
             raise ConfigError("--dump", str(path), f"at most {_BYTES_MAX >> 20} MiB")
-        document = msgspec.json.decode(path.read_bytes())
+        data = path.read_bytes()
     except OSError as error:
         expected = f"a directory of `mileage doctor record` ({error.strerror}: {FACTS_FILE})"
         raise ConfigError("--dump", str(directory), expected) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigError("--dump", str(path), f"JSON ({error})") from None
-    decode_facts(document, place=str(path))
-    assert isinstance(document, dict)
-    return document
+    return decoded_facts(data, key="--dump", path=path)

@@ -8,6 +8,7 @@ import msgspec
 
 from mileage.core.errors import ConfigError
 from mileage.doctor.facts import decode_facts
+from mileage.doctor.near_names import near_keys
 from mileage.doctor.vocabulary import KEYS, SECTIONS
 
 __all__ = ["stated_facts"]
@@ -49,4 +50,6 @@ def _place(key: str) -> tuple[str, str]:
         return section, rest
     if key in KEYS:
         return KEYS[key]
-    raise ConfigError(_KEY, key, "a name of the vocabulary (docs/reference/facts.md)")
+    near = near_keys(key, section if section in SECTIONS else None)
+    hint = f"is it {' or '.join(near)}?" if near else "docs/reference/facts.md"
+    raise ConfigError(_KEY, key, f"a name of the vocabulary ({hint})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import msgspec
 from mileage.core.errors import ConfigError
 from mileage.doctor.facts import decode_facts
 
-__all__ = ["read_facts"]
+__all__ = ["decoded_facts", "read_facts"]
 
 _BYTES_MAX: Final = 64 * 1024 * 1024
 _STDIN: Final = "-"
@@ -23,11 +24,18 @@ def read_facts(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file cannot be read, is no JSON, or holds what the vocabulary does not.
     """
-    data = _bytes(path)
+    return decoded_facts(_bytes(path), key="--facts", path=path)
+
+
+def decoded_facts(data: bytes, *, key: str, path: Path) -> dict[str, Any]:
+    """The document that is written in `data`; a byte order mark before it is passed over.
+
+    Raises ConfigError, of `key`: it is no JSON, or holds what the vocabulary does not.
+    """
     try:
-        document = msgspec.json.decode(data)
+        document = msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigError("--facts", str(path), f"JSON ({error})") from None
+        raise ConfigError(key, str(path), f"JSON ({error})") from None
     decode_facts(document, place=str(path))
     assert isinstance(document, dict)
     return document

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from mileage.doctor.engine_words import meant_by, plain_value, words_of
 from mileage.doctor.opinion import Change
 
-__all__ = ["change_line", "engine_family"]
+__all__ = ["change_line", "engine_family", "settings_of_flags"]
 
 VLLM: Mapping[str, str] = {
     "tensor_parallel_size": "--tensor-parallel-size",
@@ -55,6 +56,9 @@ SGLANG: Mapping[str, str] = {
     "max_cpu_loras": "--max-loaded-loras",
     "max_lora_rank": "--max-lora-rank",
     "enforce_eager": "--disable-cuda-graph",
+    "disable_custom_all_reduce": "--disable-custom-all-reduce",
+    "max_tokens_in_paged_kv_cache": "--max-total-tokens",
+    "api_server_count": "--tokenizer-worker-num",
     "num_reserved_decode_tokens": "--num-reserved-decode-tokens",
     "tokenizer_mode": "--tokenizer-mode",
     "tokenizer_threads": "--tokenizer-worker-num",
@@ -70,6 +74,7 @@ TENSORRT_LLM: Mapping[str, str] = {
     "max_num_batched_tokens": "--max_num_tokens",
     "max_model_len": "--max_seq_len",
     "gpu_memory_utilization": "--kv_cache_free_gpu_memory_fraction",
+    "api_server_count": "--num_postprocess_workers",
 }
 
 LLAMA_CPP: Mapping[str, str] = {
@@ -77,6 +82,9 @@ LLAMA_CPP: Mapping[str, str] = {
     "max_num_batched_tokens": "--batch-size",
     "max_model_len": "--ctx-size",
     "kv_cache_dtype": "--cache-type-k",
+    "enable_prefix_caching": "--cache-prompt",
+    "api_server_count": "--threads-http",
+    "tokenizer_threads": "--threads-http",
     "speculative.method": "--model-draft",
     "speculative.num_tokens": "--draft-max",
 }
@@ -104,6 +112,7 @@ YAML_OPTIONS: Mapping[str, str] = {
     "enable_chunked_prefill": "enable_chunked_prefill",
     "kv_cache_dtype": "kv_cache_config.dtype",
     "speculative.method": "speculative_config",
+    "structured_output_backend": "guided_decoding_backend",
     "max_loras": "lora_config.max_loras",
     "max_cpu_loras": "lora_config.max_cpu_loras",
     "max_lora_rank": "lora_config.max_lora_rank",
@@ -138,6 +147,7 @@ MANIFEST: Mapping[tuple[str, str | None], str] = {
     ("vgpu.core_limit_ratio", None): "remove nvidia.com/gpucores from the pod's limits",
     ("k8s.gpu_sharing", "mps"): "device plugin config: sharing.mps.resources",
     ("k8s.gpu_sharing", "mig"): "device plugin config: flags.migStrategy: mixed",
+    ("keda.idle_replicas", None): "remove idleReplicaCount of the ScaledObject",
     ("nccl.net_transport", "ib"): "pod: /dev/infiniband (RDMA device plugin) and IPC_LOCK",
     ("storage.compile_cache", "populated"): "a lasting volume at ~/.cache/vllm (VLLM_CACHE_ROOT)",
     ("storage.kernel_cache", "populated"): "lasting volumes at ~/.cache/flashinfer and ~/.triton",
@@ -148,7 +158,13 @@ MANIFEST: Mapping[tuple[str, str | None], str] = {
 MANIFEST_FIELDS: Mapping[str, str] = {
     "k8s.cpu_request": "resources.requests.cpu",
     "k8s.cpu_limit": "resources.limits.cpu",
+    "hpa.min_replicas": "minReplicas (KEDA: minReplicaCount)",
+    "hpa.max_replicas": "maxReplicas (KEDA: maxReplicaCount)",
+    "hpa.target": "target of the autoscaler's metric",
+    "hpa.scale_down_stabilization_s": "behavior.scaleDown.stabilizationWindowSeconds",
     "keda.cooldown_s": "ScaledObject cooldownPeriod",
+    "keda.polling_s": "ScaledObject pollingInterval",
+    "keda.min_replicas": "ScaledObject minReplicaCount",
     "knative.scale_to_zero_window_s": "config-autoscaler scale-to-zero-pod-retention-period, in s",
 }
 """Settings that are fields of a manifest whatever their value."""
@@ -170,14 +186,20 @@ def engine_family(name: str | None) -> str | None:
 
 
 def change_line(change: Change, engine: str | None) -> str:
-    """The flag or line that makes the change on that engine; the plain name where unknown."""
+    """The flag or line that makes the change on that engine; in words where it has none.
+
+    A name of the vocabulary is no option of any engine, and is never told as one.
+    """
     family = engine_family(engine)
+    words = words_of(family, change.setting, change.value)
+    if words is not None:
+        return words
     manifest = MANIFEST.get((change.setting, None if change.value is None else str(change.value)))
     if manifest is not None:
         return manifest
     field = MANIFEST_FIELDS.get(change.setting)
     if field is not None and change.value is not None:
-        return f"{field}: {_plain(change.value)}"
+        return f"{field}: {plain_value(change.value)}"
     if change.setting == "k8s.startup_deadline_s" and isinstance(change.value, float):
         failures = math.ceil(change.value / PROBE_PERIOD_S)
         return f"startupProbe: periodSeconds: {PROBE_PERIOD_S}, failureThreshold: {failures}"
@@ -189,25 +211,29 @@ def change_line(change: Change, engine: str | None) -> str:
         return f"remove {inverted}" if change.value else inverted
     if change.setting.startswith("env."):
         name = change.setting.removeprefix("env.")
-        return f"unset {name}" if change.value is None else f"export {name}={_plain(change.value)}"
+        return (
+            f"unset {name}"
+            if change.value is None
+            else f"export {name}={plain_value(change.value)}"
+        )
     if family == "tensorrt-llm" and change.setting in YAML_OPTIONS:
         option = YAML_OPTIONS[change.setting]
-        return f"remove {option}" if change.value is None else f"{option}: {_plain(value)}"
+        return f"remove {option}" if change.value is None else f"{option}: {plain_value(value)}"
     flag = FLAGS.get(family or "", {}).get(change.setting)
     if flag is None:
-        return f"{change.setting} = {'not set' if change.value is None else _plain(change.value)}"
+        return meant_by(change.setting, change.value)
     if change.value is None or (change.value is False and flag in _SWITCHES):
         return f"remove {flag}"
     if change.value is True:
         return flag
     if change.value is False:
         return f"--no-{flag.removeprefix('--')}"
-    return f"{flag} {_plain(value)}"
+    return f"{flag} {plain_value(value)}"
 
 
 def _triton_line(change: Change) -> str:
     """The lines of config.pbtxt for it."""
-    value = _plain(change.value)
+    value = plain_value(change.value)
     if change.setting == "triton.dynamic_batching_delay_s" and isinstance(change.value, float):
         delay_us = round(change.value * 1e6)
         return f"dynamic_batching {{ max_queue_delay_microseconds: {delay_us} }}"
@@ -217,7 +243,7 @@ def _triton_line(change: Change) -> str:
         return f"max_batch_size: {value}"
     name = TRITON_PARAMETERS.get(change.setting)
     if name is None:
-        return f"{change.setting} = {'not set' if change.value is None else value}"
+        return meant_by(change.setting, change.value)
     if change.value is None:
         return f"remove the parameter {name}"
     return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
@@ -234,9 +260,11 @@ _SWITCHES = frozenset(
 )
 
 
-def _plain(value: float | bool | str | None) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+def settings_of_flags() -> dict[str, str]:
+    """Engines' options by their bare names (`max_running_requests`) -> the vocabulary's name."""
+    return {
+        flag.lstrip("-").replace("-", "_"): setting
+        for flags in FLAGS.values()
+        for setting, flag in flags.items()
+        if flag.startswith("--")
+    }

@@ -21,6 +21,8 @@ class Kind(msgspec.Struct, frozen=True):
     form: Form
     unit: str = ""
     choices: tuple[str, ...] = ()
+    meaning: str = ""
+    """What the name stands for, in words that fit before its value."""
 
     def described(self) -> str:
         """What is expected, in words, for an error message."""
@@ -41,36 +43,36 @@ class Kind(msgspec.Struct, frozen=True):
         return f" ({self.unit})" if self.unit else ""
 
 
-def number(unit: str) -> Kind:
+def number(unit: str, meaning: str) -> Kind:
     """One value, in `unit`."""
-    return Kind("number", unit)
+    return Kind("number", unit, meaning=meaning)
 
 
-def signal(unit: str) -> Kind:
+def signal(unit: str, meaning: str) -> Kind:
     """A value, one for each unit (GPU, replica, process), or a series over time."""
-    return Kind("signal", unit)
+    return Kind("signal", unit, meaning=meaning)
 
 
-def numbers(unit: str) -> Kind:
+def numbers(unit: str, meaning: str) -> Kind:
     """A list of values, in `unit`."""
-    return Kind("numbers", unit)
+    return Kind("numbers", unit, meaning=meaning)
 
 
-def flag() -> Kind:
+def flag(meaning: str) -> Kind:
     """True or false."""
-    return Kind("flag")
+    return Kind("flag", meaning=meaning)
 
 
-def text() -> Kind:
+def text(meaning: str) -> Kind:
     """Free text."""
-    return Kind("text")
+    return Kind("text", meaning=meaning)
 
 
-def texts() -> Kind:
+def texts(meaning: str) -> Kind:
     """A list of texts."""
-    return Kind("texts")
+    return Kind("texts", meaning=meaning)
 
 
-def one_of(*choices: str) -> Kind:
+def one_of(*choices: str, meaning: str) -> Kind:
     """One of a few words."""
-    return Kind("choice", choices=choices)
+    return Kind("choice", choices=choices, meaning=meaning)

@@ -11,6 +11,7 @@ import msgspec
 from mileage.core.errors import ConfigError
 from mileage.doctor.fact_kind import Kind
 from mileage.doctor.interval import Interval, exactly
+from mileage.doctor.near_names import near_keys, nearest_of
 from mileage.doctor.percentage import as_shares
 from mileage.doctor.quantity import Quantity
 from mileage.doctor.vocabulary import SECTIONS, key_of
@@ -214,9 +215,7 @@ class _Decoder:
     def _only(self, table: Mapping[str, Any], known: set[str], prefix: str) -> None:
         for name in table:
             if name not in known:
-                near = _nearest(name, known)
-                hint = f"a name of the vocabulary{f' (is it {near}?)' if near else ''}"
-                raise self._error(f"{prefix}{name}", table[name], hint)
+                raise self._error(f"{prefix}{name}", table[name], _expected(name, known, prefix))
 
     def _error(self, path: str, value: object, expected: str) -> ConfigError:
         plain = isinstance(value, (str, int, float, bool)) or value is None
@@ -234,11 +233,15 @@ def _is_number(value: object) -> bool:
     return abs(value) < 1e300 and isfinite(value)
 
 
-def _nearest(name: str, known: set[str]) -> str | None:
-    """The known name that ends alike or shares most of its words."""
-    words = set(name.replace(".", "_").split("_"))
-    best = max(
-        sorted(known), key=lambda other: len(words & set(other.replace(".", "_").split("_")))
-    )
-    shared = words & set(best.replace(".", "_").split("_"))
-    return best if 2 * len(shared) >= len(words) else None
+def _expected(name: str, known: set[str], prefix: str) -> str:
+    """What may stand in the place of an unknown name, in words."""
+    section = prefix.rstrip(".").rpartition(".")[2]
+    if section in SECTIONS:
+        near = near_keys(name, section)
+    elif SECTIONS.keys() <= known:  # it stands where a section does
+        close = nearest_of(name, known)
+        near = (close,) if close is not None else near_keys(name)
+    else:
+        near = tuple(filter(None, (nearest_of(name, known),)))
+    hint = f" (is it {' or '.join(near)}?)" if near else ""
+    return f"a name of the vocabulary{hint or ', docs/reference/facts.md'}"

@@ -15,6 +15,9 @@ __all__ = ["Redactor"]
 
 _PEOPLE = re.compile(r"(/(?:home|Users)/)([\w.-]+)")
 _ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])")
+_VERSION = re.compile(r"(?i)(?:version|release|\bver|\bv)\.?['\"]?\s*[:=]?\s*['\"]?$")
+"""What stands before four numbers that are a version, not an address."""
+_VERSION_KEY = re.compile(r"(?i)(?:^|[._ -]|[a-z])version$")
 _GROUP = r"[0-9a-fA-F]{1,4}"
 _IPV6 = re.compile(
     rf"(?<![\w:])(?:(?:{_GROUP}:){{4,7}}{_GROUP}|(?:{_GROUP}:)*{_GROUP}::{_GROUP}(?::{_GROUP})*)"
@@ -50,7 +53,7 @@ class Redactor:
             line = pattern.sub(left, line)
         line = _MAIL.sub(lambda m: self._name("mail", m.group()), line)
         line = _PEOPLE.sub(lambda m: m.group(1) + self._name("user", m.group(2)), line)
-        line = _ADDRESS.sub(lambda m: self._host(m.group(1)), line)
+        line = _ADDRESS.sub(self._address, line)
         line = _IPV6.sub(lambda m: self._host(m.group()), line)
         line = _HOST.sub(lambda m: m.group(1) + self._host(m.group(2)), line)
         line = _DOMAIN.sub(lambda m: self._host(m.group(1)), line)
@@ -66,7 +69,7 @@ class Redactor:
             return {
                 key: HIDDEN
                 if _hides(key, inner) or (secret and key == "value")
-                else self.document(inner)
+                else (inner if _is_version(key, inner) else self.document(inner))
                 for key, inner in value.items()
             }
         if isinstance(value, list | tuple):
@@ -75,6 +78,10 @@ class Redactor:
                 for place, inner in enumerate(value)
             ]
         return value
+
+    def _address(self, match: re.Match[str]) -> str:
+        before = match.string[max(0, match.start() - 20) : match.start()]
+        return match.group() if _VERSION.search(before) else self._host(match.group(1))
 
     def _host(self, name: str) -> str:
         return name if name in _LOOPBACK else self._name("host", name)
@@ -94,6 +101,12 @@ def _hides(key: object, value: object) -> bool:
     if isinstance(value, int | float) and "token" in key.lower():
         return False
     return is_secret_name(key)
+
+
+def _is_version(key: object, value: object) -> bool:
+    """Is it a version of four numbers under such a name?"""
+    named = isinstance(key, str) and _VERSION_KEY.search(key) is not None
+    return named and isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
 
 
 def _follows_option(items: Sequence[Any], place: int) -> bool:

@@ -133,6 +133,16 @@ def test_bad_documents_are_named(tmp_path: Path, document: Any, key: str) -> Non
     assert caught.value.key == key
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    code, out = doctor(tmp_path, "\ufeff" + json.dumps(BUSY), "--json")
+    assert (code, json.loads(out)["verdict"]) == (0, "clear")
+
+
+def test_a_key_that_is_none_is_told_what_it_may_be() -> None:
+    with pytest.raises(ConfigError, match=r"is it hardware\.count or hardware\.gpu\?"):
+        stated_facts(["gpus=4"])
+
+
 def test_a_facts_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--facts", str(tmp_path / "none")])
     assert isinstance(result.exception, ConfigError)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from mileage.doctor.engine_flags import change_line
+from mileage.doctor.engine_flags import change_line, settings_of_flags
 from mileage.doctor.opinion import Change
+from mileage.doctor.vocabulary import SECTIONS
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,36 @@ from mileage.doctor.opinion import Change
             None,
             "remove nvidia.com/gpucores from the pod's limits",
         ),
-        (None, "max_num_seqs", 16.0, "max_num_seqs = 16"),
+        (None, "max_num_seqs", 16.0, "requests that may run at once: 16"),
+        ("sglang", "api_server_count", 4, "--tokenizer-worker-num 4"),
+        ("sglang", "mm_processor_workers", 8, "export SGLANG_CPU_WORKERS=8"),
+        ("sglang", "enable_chunked_prefill", True, "--chunked-prefill-size 8192"),
+        ("sglang", "safetensors_load_strategy", "eager", "--weight-loader-disable-mmap"),
+        (
+            "vllm",
+            "mm_processor_workers",
+            8,
+            "--api-server-count 8 (the API servers prepare media)",
+        ),
+        (
+            "vllm",
+            "logprobs",
+            20,
+            "logprobs: 20 in the requests (--max-logprobs 20 refuses more)",
+        ),
+        ("llama.cpp", "logprobs", 20, "top_logprobs: 20 in the requests"),
+        ("llama.cpp", "enable_prefix_caching", True, "--cache-prompt"),
+        (
+            "tensorrt-llm",
+            "structured_output_backend",
+            "xgrammar",
+            "guided_decoding_backend: xgrammar",
+        ),
+        ("tensorrt-llm", "data_parallel_size", 4, "4 servers behind a router"),
+        (None, "client.max_connections", 40, "connections of the client's pool: 40"),
+        (None, "keda.idle_replicas", None, "remove idleReplicaCount of the ScaledObject"),
+        (None, "keda.polling_s", 15.0, "ScaledObject pollingInterval: 15"),
+        ("vllm", "hpa.metric", "requests_waiting", "scale by vllm:num_requests_waiting"),
         (
             None,
             "knative.scale_to_zero_window_s",
@@ -78,3 +109,23 @@ from mileage.doctor.opinion import Change
 )
 def test_line(engine: str | None, setting: str, value: Any, line: str) -> None:
     assert change_line(Change(setting, value), engine) == line
+
+
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "triton", "tgi", "mileage", None)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_name_of_the_vocabulary_passes_for_an_option(engine: str | None) -> None:
+    for section, names in SECTIONS.items():
+        if section not in ("settings", "workload"):
+            continue
+        for name in names:
+            for value in (16.0, True, False, "word", None):
+                line = change_line(Change(name, value), engine)
+                assert not re.match(rf"(--)?{re.escape(name)}\b *=", line), (engine, name, line)
+
+
+def test_options_of_engines_are_known_by_their_bare_names() -> None:
+    settings = settings_of_flags()
+    assert settings["max_running_requests"] == settings["max_batch_size"] == "max_num_seqs"
+    assert settings["tp_size"] == "tensor_parallel_size"

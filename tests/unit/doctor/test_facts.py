@@ -146,8 +146,30 @@ def test_what_is_wrong_is_named_by_its_path(document: Any, path: str) -> None:
     assert refused(document).key == path
 
 
-def test_a_near_name_is_told() -> None:
-    assert "itl_p99_s" in str(refused({"signals": {"itl_p99": 1}}))
+@pytest.mark.parametrize(
+    ("document", "near"),
+    [
+        pytest.param({"signals": {"itl_p99": 1}}, "signals.itl_p99_s?", id="a unit is missing"),
+        pytest.param({"gpus": 4}, "hardware.count or hardware.gpu?", id="a name for a section"),
+        pytest.param({"signal": {}}, "is it signals?", id="a section"),
+        pytest.param({"hardware": {"gpus": 4}}, "hardware.count or", id="another word"),
+        pytest.param({"signals": {"concurrency": 4}}, "workload.concurrency?", id="elsewhere"),
+        pytest.param(
+            {"settings": {"max_running_requests": 4}}, "settings.max_num_seqs?", id="of an engine"
+        ),
+        pytest.param({"comparisons": [{"arm": []}]}, "is it arms?", id="in a comparison"),
+        pytest.param({"signals": {"zzz": 1}}, "docs/reference/facts.md", id="like nothing"),
+    ],
+)
+def test_a_near_name_is_told(document: Any, near: str) -> None:
+    assert near in str(refused(document))
+
+
+def test_every_name_has_a_meaning_of_its_own() -> None:
+    for names in SECTIONS.values():
+        meanings = [kind.meaning for kind in names.values()]
+        assert all(meanings)
+        assert len(set(meanings)) == len(meanings)
 
 
 def test_the_place_of_the_document_is_told() -> None:

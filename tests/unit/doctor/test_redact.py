@@ -24,7 +24,11 @@ from mileage.doctor.redact import Redactor
         ("/home/alice/models/x", "/home/user-1/models/x"),
         ("mail bob@example.org now", "mail mail-1 now"),
         ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
-        ("version 0.10.1.1", "version host-1"),
+        ("version 0.10.1.1", "version 0.10.1.1"),
+        ("v 1.2.3.4 of NCCL v2.27.3.1", "v 1.2.3.4 of NCCL v2.27.3.1"),
+        ("driver_version: 535.104.5.1", "driver_version: 535.104.5.1"),
+        ("version 1.2.3.4 at 10.0.0.7", "version 1.2.3.4 at host-1"),
+        ("serve 10.0.0.7", "serve host-1"),
         ("Avg prompt throughput: 16.5 tokens/s", "Avg prompt throughput: 16.5 tokens/s"),
     ],
 )
@@ -36,6 +40,11 @@ def test_an_address_keeps_one_name() -> None:
     redactor = Redactor()
     assert redactor.text("10.0.0.1 -> 10.0.0.2") == "host-1 -> host-2"
     assert redactor.text("http://10.0.0.2:80/") == "http://host-2:80/"
+
+
+def test_a_version_of_four_numbers_stays() -> None:
+    document = {"version": "0.10.1.1", "driver_version": "535.104.5.1", "peer": "10.0.0.7"}
+    assert Redactor().document(document) == document | {"peer": "host-1"}
 
 
 def test_a_document_loses_what_stands_under_a_secrets_name() -> None:

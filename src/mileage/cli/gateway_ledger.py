@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from mileage.cli.config import Config, ledger_directory
 from mileage.cli.ledger_spends import LedgerSpends
 from mileage.cli.replica_watch import ReplicaWatch
 from mileage.cli.shared_budgets import SharedBudgets
+from mileage.core.errors import LedgerError
+from mileage.core.request_name import gateway_tag
 from mileage.gateway.admin.fleet import LedgerStatus
 from mileage.gateway.budget_desk import ExchangeParts, ReadSpent, SpendQuery
 from mileage.ledger.replica_clock import ReplicaSeen
@@ -19,9 +22,12 @@ from mileage.storage.gateway_identity import gateway_identity
 from mileage.storage.gpu_minutes import GpuMinute
 from mileage.storage.postgres import PostgresStore
 from mileage.storage.sqlite import SqliteStore
+from mileage.storage.step_directory import STEPS_NAME, begin_step_directory
 from mileage.storage.store import LedgerStore
 
 __all__ = ["GatewayLedger"]
+
+_log = logging.getLogger(__name__)
 
 
 class GatewayLedger:
@@ -36,6 +42,10 @@ class GatewayLedger:
         self.directory = ledger_directory(config.ledger)
         shared = config.ledger.enabled and config.ledger.database is not None
         self._identity = gateway_identity(self.directory) if shared else None
+        # Engines tell of steps where they lie beside one gateway's ledger: see Feeder.
+        tells_steps = config.ledger.enabled and config.attribution.enabled and not shared
+        self.request_tag = _begin_steps(self.directory) if tells_steps else None
+        """With it engines are told names of requests by which their steps name them, too."""
         self._feeder: Feeder | None = None
         self._watch: ReplicaWatch | None = None
 
@@ -96,6 +106,8 @@ class GatewayLedger:
             refused_total=status.refused_total,
             unwritten_total=status.unwritten_total,
             damaged_total=status.damaged_total,
+            steps_total=status.steps_total,
+            steps_lost_total=status.steps_lost_total,
         )
 
     def spends(self) -> ReadSpent:
@@ -120,6 +132,17 @@ class GatewayLedger:
         if address is None or self._identity is None:
             return SqliteStore(path)
         return PostgresStore(address, identity=self._identity)
+
+
+def _begin_steps(directory: Path) -> str | None:
+    """Make the place for engines' steps; the gateway's tag in them. None: it cannot be made."""
+    try:
+        tag = gateway_tag(gateway_identity(directory))
+        begin_step_directory(directory / STEPS_NAME, tag)
+    except LedgerError as error:
+        _log.warning("engines cannot tell of their steps: %s", error)
+        return None
+    return tag
 
 
 async def _no_spends(queries: Sequence[SpendQuery]) -> list[int]:

@@ -29,6 +29,7 @@ from mileage.control.lending import BudgetState
 from mileage.core.errors import MileageError
 from mileage.core.events import Event
 from mileage.dashboard.assets import load_assets
+from mileage.engines.remote import RemoteEngine
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
@@ -303,9 +304,7 @@ class Host(FleetState):
         )
         return GatewayConfig(
             server=config.server,
-            upstreams=tuple(
-                msgspec.convert(engine, Upstream, from_attributes=True) for engine in engines
-            ),
+            upstreams=tuple(map(self._upstream, engines)),
             aliases=config.aliases,
             key_hashes=config.key_hashes,
             key_names=config.key_names,
@@ -315,6 +314,11 @@ class Host(FleetState):
             ),
             on_ledger_failure=config.ledger.on_failure,
         )
+
+    def _upstream(self, engine: RemoteEngine) -> Upstream:
+        upstream = msgspec.convert(engine, Upstream, from_attributes=True)
+        tag = self._ledger.request_tag if engine.names_requests else None
+        return msgspec.structs.replace(upstream, request_tag=tag)
 
     def _deliver(self, event: Event) -> None:
         if self._supervisor is not None:

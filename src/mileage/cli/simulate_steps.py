@@ -12,8 +12,8 @@ import numpy as np
 from mileage.cli.whole_file import whole_file
 from mileage.core.errors import ConfigError
 from mileage.ledger.engine_step import EngineStep, StepUse
+from mileage.ledger.step_record import step_record
 from mileage.sim.step_log import StepPart, Stretch
-from mileage.storage.step_file import step_record
 
 __all__ = ["StepFile", "engine_steps", "step_file"]
 

@@ -20,6 +20,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     `has`: endpoints of every release and set-up of it; `may`: those that depend on the release, the
     model or a flag; any other it has not. `json_metrics`: its metrics page may be JSON.
+    `names_requests`: inside of it a request has the name that it came with (x-request-id).
     """
 
     title: str
@@ -29,6 +30,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     version_paths: tuple[str, ...] = ()
     version_field: str = "version"
     stream_usage: bool = True
+    names_requests: bool = False
     has: tuple[Endpoint, ...] = ("chat", "completions")
     may: tuple[Endpoint, ...] = ("embeddings", "responses", "messages")
 
@@ -40,7 +42,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 KINDS: Mapping[EngineKind, Kind] = {
-    "vllm": Kind(title="vLLM", version_paths=("/version",)),
+    "vllm": Kind(title="vLLM", version_paths=("/version",), names_requests=True),
     "sglang": Kind(title="SGLang", version_paths=("/server_info", "/get_server_info")),
     "trtllm": Kind(
         title="TensorRT-LLM (trtllm-serve)",

@@ -36,6 +36,7 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     """Base: `/v1/...` is appended."""
     authorization: str | None
     stream_usage: bool
+    names_requests: bool
     unsupported: tuple[Endpoint, ...]
     unsure: tuple[Endpoint, ...]
     models: tuple[str, ...]
@@ -105,6 +106,7 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         url=base,
         authorization=_authorization(config, environ),
         stream_usage=kind.stream_usage if config.stream_usage is None else config.stream_usage,
+        names_requests=kind.names_requests,
         unsupported=kind.lacks,
         unsure=kind.may,
         models=config.models,

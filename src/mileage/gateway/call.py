@@ -65,7 +65,7 @@ class Call:
             ask_usage = request.stream and target.stream_usage and request.endpoint in _WITH_USAGE
             model = request.model
             body = upstream_body(self.http.body, self.body, model=model, ask_usage=ask_usage)
-        headers = self.headers
+        headers = target.named(self.headers, request.id)
         if not target.own_authorization:
             headers += self.credentials
         return target.request(request.endpoint, headers, body)

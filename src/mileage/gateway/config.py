@@ -130,6 +130,9 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     authorization: str | None = None
     stream_usage: bool = True
     """The engine understands stream_options.include_usage."""
+    request_tag: str | None = None
+    """The engine is told each request by a name that has its id and this: see request_name. None:
+    by the client's own name for it, and by ours where it has none."""
     unsupported: tuple[Endpoint, ...] = ()
     """Endpoints that the engine is known not to have: answered 501 without asking it."""
     unsure: tuple[Endpoint, ...] = ()

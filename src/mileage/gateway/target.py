@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mileage.core.request import Endpoint, Request
+from mileage.core.request_name import request_name
 from mileage.gateway.answer_head import JSON_LINES, forwarded_lines, retry_after_lines
 from mileage.gateway.config import Upstream
 from mileage.gateway.refusals import engine_error, error_body
@@ -26,6 +27,7 @@ class Target:
 
     __slots__ = (
         "_heads",
+        "_tag",
         "name",
         "own_authorization",
         "pool",
@@ -39,6 +41,7 @@ class Target:
         self.stream_usage = upstream.stream_usage
         self.unsure = frozenset(upstream.unsure)
         self.own_authorization = upstream.authorization is not None
+        self._tag = upstream.request_tag
         self.pool = UpstreamPool(
             upstream.url,
             connections_max=upstream.connections_max,
@@ -55,6 +58,19 @@ class Target:
             % (self.pool.prefix, path, self.pool.authority, authorization)
             for endpoint, path in PATHS.items()
         }
+
+    def named(self, headers: bytes, request_id: int) -> bytes:
+        """The header lines with the name by which this engine is to know the request."""
+        if self._tag is None:
+            return headers
+        ours = b"x-request-id: req-%x\r\n" % request_id
+        if headers.endswith(ours):  # the client has no name for it
+            return b"%b.%b\r\n" % (headers[:-2], self._tag.encode())
+        lines = headers.splitlines(keepends=True)
+        names = [line[14:].strip() for line in lines if line.startswith(b"x-request-id: ")]
+        name = request_name(request_id, self._tag, *names[:1])
+        others = b"".join(line for line in lines if not line.startswith(b"x-request-id: "))
+        return b"%bx-request-id: %b\r\n" % (others, name)
 
     def request(self, endpoint: Endpoint, headers: bytes, body: bytes) -> bytes:
         """The whole HTTP request; `headers` are further header lines, each with its CRLF.

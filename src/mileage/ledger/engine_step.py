@@ -25,10 +25,12 @@ class EngineStep(msgspec.Struct, frozen=True, array_like=True):
     """A step: everything that a replica's GPUs computed between two moments.
 
     Steps of one replica do not overlap. `uses` has each request at most once; a step without any
-    is warm-up or idle polling of the engine.
+    is warm-up or idle polling of the engine. Where `lost_steps` is not 0, it is no step, but a time
+    in which there were so many that could not be told.
     """
 
     replica: str
     started_at_utc_ns: int
     duration_ns: int
     uses: tuple[StepUse, ...] = ()
+    lost_steps: int = 0

@@ -89,6 +89,10 @@ class FeederStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps minutes of GPUs from being stored; requests are stored all the same."""
     gpu_minutes_dropped_total: int = 0
     """Figures of minutes for which there was no room."""
+    steps_total: int = 0
+    """Steps that engines told of, for windows that were not settled."""
+    steps_lost_total: int = 0
+    """Steps that engines could not tell, as they said: their windows are estimated."""
 
 
 class Feeder:
@@ -233,6 +237,8 @@ class Feeder:
             replica_times_dropped_total=self._times.dropped_total,
             gpu_minutes_error=self._gpu_minutes.error,
             gpu_minutes_dropped_total=self._gpu_minutes.dropped_total,
+            steps_total=self._steps.steps_total,
+            steps_lost_total=self._steps.lost_total,
         )
 
     def _open(self) -> LogFollower:

@@ -1,8 +1,7 @@
-"""Files of engine steps: each is four bytes with the length, little-endian, and a MessagePack."""
+"""Files of engine steps, one record (`mileage.ledger.step_record`) after the other."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -11,25 +10,16 @@ import msgspec
 
 from mileage.core.errors import ConfigError, TraceError
 from mileage.ledger.engine_step import EngineStep
+from mileage.ledger.step_record import STEP_BYTES_MAX, STEP_LENGTH
 
-__all__ = ["STEP_BYTES_MAX", "STEP_LENGTH", "read_steps", "step_record"]
+__all__ = ["read_steps"]
 
-STEP_LENGTH: Final = struct.Struct("<I")
-"""What a step begins with: the length of its MessagePack."""
-STEP_BYTES_MAX: Final = 1 << 24
-"""A longer one is none."""
-_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(EngineStep).decode
 
 
-def step_record(step: EngineStep) -> bytes:
-    """The step as it is in a file."""
-    payload = _encode(step)
-    return STEP_LENGTH.pack(len(payload)) + payload
-
-
 def read_steps(path: Path, *, key: str = "--steps") -> Iterator[EngineStep]:
-    """The steps of a file, one after the other; what is cut off at its end is left out.
+    """The steps of a file, one after the other; what is cut off at its end is left out, as is
+    what only says that steps were lost.
 
     Raises ConfigError, of `key`, where it cannot be opened, and TraceError, with the step's number,
     for what is none.
@@ -53,6 +43,8 @@ def _steps(file: BinaryIO, path: str) -> Iterator[EngineStep]:
         if len(payload) < length:
             return
         try:
-            yield _decode(payload)
+            step = _decode(payload)
         except msgspec.DecodeError as error:
             raise TraceError(path, number, f"no engine step: {error}") from error
+        if not step.lost_steps:
+            yield step

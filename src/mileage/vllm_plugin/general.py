@@ -17,6 +17,7 @@ import msgspec
 from mileage.core.errors import ConfigError
 from mileage.vllm_plugin import engine_hook
 from mileage.vllm_plugin.engine_control import CONTROL_OBSERVER, EngineControl, SetMessage
+from mileage.vllm_plugin.metering import add_metering, metering_state
 from mileage.vllm_plugin.policy_observer import POLICY_OBSERVER, PolicyObserver
 
 __all__ = ["GET_METHOD", "SET_METHOD", "add_control", "register"]

@@ -16,13 +16,13 @@ from typer.testing import CliRunner, Result
 from mileage.cli.trace_perfetto import perfetto
 from mileage.core.errors import ConfigError, TraceError
 from mileage.ledger.engine_step import EngineStep
+from mileage.ledger.step_record import step_record
 from mileage.measure.gpu_sample import GpuId, GpuSample
 from mileage.measure.telemetry import Telemetry
 from mileage.scrape.telemetry_file import telemetry_lines
 from mileage.storage.gpu_minute_queue import GpuMinuteQueue
 from mileage.storage.gpu_minutes import GpuMinute
 from mileage.storage.sqlite import DATABASE_NAME, SqliteStore
-from mileage.storage.step_file import step_record
 from tests.support.ledger_records import store_ends, timeline
 
 app = typer.Typer()

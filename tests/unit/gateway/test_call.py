@@ -88,3 +88,32 @@ def test_what_a_refused_client_is_told(
     assert refusal.status == status
     assert refusal.code == reason
     assert (b"retry-after: 3\r\n" in refusal.head()) is retry
+
+
+@pytest.mark.parametrize(
+    ("tag", "headers", "sent"),
+    [
+        pytest.param(None, b"x-request-id: mine\r\n", b"mine", id="no tag: the client's"),
+        pytest.param(None, b"x-request-id: req-ff\r\n", b"req-ff", id="no tag: ours"),
+        pytest.param("01234567", b"x-request-id: req-ff\r\n", b"req-ff.01234567", id="ours"),
+        pytest.param(
+            "01234567", b"x-request-id: mine\r\n", b"mine.req-ff.01234567", id="behind the client's"
+        ),
+        pytest.param(
+            "01234567",
+            b"x-request-id: mine\r\nx-request-id: req-fe.01234567\r\ntracestate: y\r\n",
+            b"mine.req-ff.01234567",
+            id="behind the first of several",
+        ),
+    ],
+)
+def test_an_engine_is_told_the_request_by_name(
+    tag: str | None, headers: bytes, sent: bytes
+) -> None:
+    target = Target(Upstream(name="a", url="http://engine", request_tag=tag))
+    own = call()
+    own.headers += headers
+    lines = own.upstream_request(target).split(b"\r\n")
+    assert [line[14:] for line in lines if line.startswith(b"x-request-id: ")] == [sent]
+    assert b"traceparent: x" in lines
+    assert (b"tracestate: y" in lines) == (b"tracestate" in headers)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mileage.core.errors import LedgerError
 from mileage.ledger.attribution_config import AttributionConfig
 from mileage.ledger.engine_step import EngineStep, StepUse
 from mileage.ledger.replica_attribution import ReplicaAttribution
-from mileage.storage.step_directory import KEPT_S, StepDirectory
-from mileage.storage.step_file import STEP_LENGTH, step_record
+from mileage.ledger.step_record import STEP_LENGTH, lost_record, step_record
+from mileage.storage.step_directory import KEPT_S, StepDirectory, begin_step_directory
 from tests.support.usage_world import UsageWorld, at_ns, ran
 
 _NS = 1_000_000_000
@@ -135,3 +136,33 @@ def test_steps_of_requests_that_are_not_on_record_are_nobodys(tmp_path: Path) ->
     assert world.verdict().problems == []
     directory.close()
     world.close()
+
+
+def test_a_window_in_which_steps_were_lost_has_none(steps: StepDirectory, tmp_path: Path) -> None:
+    lost = lost_record("a", at_ns(22), at_ns(23), 3)
+    write(tmp_path / "x.steps", step(1, 1), step(21, 1), lost, step(24, 1), step(41, 1))
+    assert found(steps, 0, 20) == [1]
+    assert found(steps, 20, 40) == []
+    assert found(steps, 40, 60) == [41]
+    assert (steps.steps_total, steps.lost_total) == (4, 3)
+    steps.settled("a", at_ns(40))
+    assert found(steps, 40, 60) == [41]
+
+
+def test_what_a_killed_engine_left_is_read_and_that_of_the_next_one(
+    steps: StepDirectory, tmp_path: Path
+) -> None:
+    write(tmp_path / "a-1.steps", step(1, 1), step_record(step(3, 1, 7))[:-2])
+    write(tmp_path / "a-2.steps", step(5, 1))
+    assert found(steps, 0, 20) == [1, 5]
+    assert found(steps, 20, 40) == []
+
+
+def test_engines_are_told_whose_requests_they_can_name(tmp_path: Path) -> None:
+    directory = tmp_path / "ledger" / "steps"
+    for tag in ("01234567", "01234567", "76543210"):
+        begin_step_directory(directory, tag)
+        assert [path.read_text() for path in directory.iterdir()] == [f"{tag}\n"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match="file"):
+        begin_step_directory(tmp_path / "file" / "steps", "01234567")

@@ -8,7 +8,8 @@ import pytest
 
 from mileage.core.errors import ConfigError, TraceError
 from mileage.ledger.engine_step import EngineStep, StepUse
-from mileage.storage.step_file import read_steps, step_record
+from mileage.ledger.step_record import step_record
+from mileage.storage.step_file import read_steps
 
 STEPS = [
     EngineStep("a", 1, 2, (StepUse(1, 2, 3, 4, 5),)),

@@ -120,6 +120,13 @@ class AdminMetrics:
         self.ledger_damaged = Counter(
             "mileage_ledger_damaged_places_total", "Places of the request log that are unreadable."
         )
+        self.ledger_steps = Counter(
+            "mileage_ledger_engine_steps_total", "Steps of engines that they told the ledger."
+        )
+        self.ledger_steps_lost = Counter(
+            "mileage_ledger_engine_steps_lost_total",
+            "Steps that engines could not tell: the GPU time of their windows is estimated.",
+        )
 
     def all(self) -> list[Counter | Gauge]:
         """Every family, in the order of exposition."""
@@ -204,6 +211,8 @@ def _set_ledger(metrics: AdminMetrics, ledger: LedgerStatus | None) -> None:
         (metrics.ledger_refused, ledger.refused_total),
         (metrics.ledger_unwritten, ledger.unwritten_total),
         (metrics.ledger_damaged, ledger.damaged_total),
+        (metrics.ledger_steps, ledger.steps_total),
+        (metrics.ledger_steps_lost, ledger.steps_lost_total),
     ):
         if total is not None:
             counter.add((), total)

@@ -29,7 +29,7 @@ serve: ## Start the gateway with the embedded engine; ARGS="..." are mileage ser
 
 test: setup ## Run the tests, but for the heavy ones; ARGS="..." are pytest's, for some of them
 ifeq ($(strip $(ARGS)),)
-	@failed=0; run() { $(BIN)/python -m pytest "$$@" || failed=1; }; \
+	@failed=0; run() { $(BIN)/python -m pytest --durations 15 --durations-min 10 "$$@" || failed=1; }; \
 	run -n auto --maxprocesses 4 --dist loadfile $(PURE); \
 	run -n 3 --dist loadfile -m 'not heavy and not quiet' tests/integration tests/e2e; \
 	run -m 'quiet and not heavy' tests/integration tests/e2e; \
@@ -40,7 +40,7 @@ endif
 
 test-heavy: setup vllm ## Run the tests that need a real vLLM or a browser
 	@scripts/setup-debian.sh chromium chromium-driver postgresql prometheus || echo "going on: what needs them is skipped"
-	@exec $(BIN)/python -m pytest -m heavy $(ARGS)
+	@exec $(BIN)/python -m pytest --durations 15 --durations-min 20 -m heavy $(ARGS)
 
 check: setup ## Check format, lint, types, architecture and docs
 	$(BIN)/ruff format --check $(CODE)

@@ -65,6 +65,8 @@ class Call:
             ask_usage = request.stream and target.stream_usage and request.endpoint in _WITH_USAGE
             model = request.model
             body = upstream_body(self.http.body, self.body, model=model, ask_usage=ask_usage)
+        if request.endpoint == "responses":
+            body = target.named_body(body, request.id)
         headers = target.named(self.headers, request.id)
         if not target.own_authorization:
             headers += self.credentials

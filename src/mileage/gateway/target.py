@@ -72,6 +72,14 @@ class Target:
         others = b"".join(line for line in lines if not line.startswith(b"x-request-id: "))
         return b"%bx-request-id: %b\r\n" % (others, name)
 
+    def named_body(self, body: bytes, request_id: int) -> bytes:
+        """The same for a call to /v1/responses, where the name is a field of the body; one that the
+        client gave it stays."""
+        if self._tag is None or b'"request_id"' in body:
+            return body
+        name = request_name(request_id, self._tag)
+        return b'{"request_id":"resp_%b",%b' % (name, body[body.index(b"{") + 1 :])
+
     def request(self, endpoint: Endpoint, headers: bytes, body: bytes) -> bytes:
         """The whole HTTP request; `headers` are further header lines, each with its CRLF.
 

@@ -117,3 +117,21 @@ def test_an_engine_is_told_the_request_by_name(
     assert [line[14:] for line in lines if line.startswith(b"x-request-id: ")] == [sent]
     assert b"traceparent: x" in lines
     assert (b"tracestate: y" in lines) == (b"tracestate" in headers)
+
+
+@pytest.mark.parametrize(
+    ("tag", "body", "named"),
+    [
+        pytest.param(None, b'{"input":"hi"}', None, id="no tag"),
+        pytest.param("01234567", b' {"input":"hi"}', "resp_req-ff.01234567", id="ours"),
+        pytest.param("01234567", b'{"request_id":"mine"}', "mine", id="the client's"),
+    ],
+)
+def test_vllms_responses_are_named_in_the_body(
+    tag: str | None, body: bytes, named: str | None
+) -> None:
+    target = Target(Upstream(name="a", url="http://engine", request_tag=tag))
+    own = call()
+    own.request = msgspec.structs.replace(own.request, endpoint="responses")
+    sent = msgspec.json.decode(own.upstream_request(target, body).partition(b"\r\n\r\n")[2])
+    assert sent.get("request_id") == named

@@ -50,8 +50,8 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
     stored, `lost_total` of them requests whose end is unknown. `unwritten_total` ends could not be
     written by their worker: such a request is lost where the log has its begin, else missing.
     `refused_total` ends cannot be held by the store, and are missing; `damaged_total` places of the
-    log cannot be read. Engines told of `steps_total` steps, and could not tell of `steps_lost_total`:
-    their time is estimated. None is unknown.
+    log cannot be read. Engines told of `steps_total` steps; `steps_lost_total` are lost: their time
+    is estimated. None is unknown.
     """
 
     ok: bool

@@ -93,6 +93,12 @@ class VllmServer:
         text = self._log.read_text(errors="replace") if self._log.exists() else ""
         return text[-_LOG_CHARS_MAX:]
 
+    @property
+    def pid(self) -> int:
+        """Of the API server; the engine is a child of it."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> Self:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"

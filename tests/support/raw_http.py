@@ -57,13 +57,18 @@ class RawClient:
     """One connection to 127.0.0.1."""
 
     def __init__(
-        self, port: int, *, tls: ssl.SSLContext | None = None, receive_bytes: int | None = None
+        self,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        receive_bytes: int | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         """`receive_bytes`: size of the socket's buffer, for a client that reads slowly."""
         self._socket = socket.socket()
         if receive_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self._socket.settimeout(TIMEOUT_S)
+        self._socket.settimeout(timeout_s)
         try:
             self._socket.connect(("127.0.0.1", port))
         except OSError:

@@ -18,7 +18,7 @@ from mileage.policy.limits.static import StaticConfig
 from mileage.policy.limits.tail_memory import TailMemoryConfig
 from mileage.policy.limits.utilisation import UtilisationConfig
 from mileage.policy.limits.volatility import VolatilityConfig
-from mileage.policy.routing import RoutingConfig
+from mileage.policy.routing import RoutingConfig, RoutingPolicyName
 
 __all__ = ["ArmGovernor", "ArmRouting", "ExperimentConfig", "ExperimentMode", "ExperimentPlan"]
 
@@ -47,6 +47,8 @@ class ArmGovernor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ArmRouting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[experiment.routing]`: what of `[routing]` is otherwise for arm b; the rest is shared."""
 
+    policy: RoutingPolicyName | None = None
+    """Which policy routes the requests of arm b."""
     affinity: bool | None = None
     """Prefer the replica that is likely to hold the prompt's prefix in its cache."""
     affinity_slack_s: float | None = None

@@ -21,6 +21,9 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `image_patches` and `audio_frames` are what the media in the prompt add, in the units of
     `mileage.policy.modality`. `prefix_key` is a hash of tenant, model and the head of the prompt,
     equal for prompts that can share a prefix cache, None where there is no text to hash.
+    `prefix_blocks` are content ids of the prompt's whole blocks of `prefix_block_tokens` tokens (an
+    estimate, where they are made of text), each of which stands for all of the prompt up to its
+    end; empty where nothing routes by them.
 
     Requests with the same `merge_key` may share one generation; those with the same `batch_key` may
     go upstream as one call, in which this one has `batch_items` items. None: it shares nothing.
@@ -45,3 +48,5 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     merge_key: str | None = None
     batch_key: str | None = None
     batch_items: int = 1
+    prefix_blocks: tuple[int, ...] = ()
+    prefix_block_tokens: int = 0

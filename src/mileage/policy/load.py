@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from mileage.core.replica import ReplicaView
+from mileage.policy.cached_prefixes import CachedPrefixes
 from mileage.policy.service_rate import FleetRates, ServiceRate
 
 __all__ = ["PREFILL_COST_BUSY", "ReplicaLoad", "work_of"]
@@ -57,6 +58,7 @@ class ReplicaLoad:
         "_view",
         "_view_until_s",
         "_window_due_s",
+        "cached",
         "hot",
         "in_flight",
         "name_hash",
@@ -70,6 +72,7 @@ class ReplicaLoad:
         self.work = 0.0
         self.hot = False
         """The engine runs out of KV cache: it preempts, or is about to."""
+        self.cached = CachedPrefixes()
         self._rates = rates
         self._rate: ServiceRate = rates.join()
         self.view_max_age_s = view_max_age_s
@@ -102,6 +105,11 @@ class ReplicaLoad:
         if self._others:
             work += self._others * self._rates.work_tokens
         return work * self._rate.s_per_token
+
+    @property
+    def kv_tokens_max(self) -> int | None:
+        """Tokens that the engine's KV cache holds, by its last view; None: not known."""
+        return None if self._view is None else self._view.kv_tokens_max
 
     @property
     def work_per_s(self) -> float:
@@ -222,6 +230,7 @@ class ReplicaLoad:
         self._view = None
         self._forget_view()
         self._clear_window()
+        self.cached.clear()
         self._rate.forget()
         self._rates.refresh()
 

@@ -5,36 +5,52 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from mileage.core.bounds import require_at_least, require_positive, require_range
+from mileage.policy.cached_prefixes import BLOCKS_MAX
 from mileage.policy.load import ReplicaLoad
+from mileage.policy.prefix_choice import HOT_FACTOR, PrefixChoice
 
-__all__ = ["Candidates", "Router", "RoutingConfig", "name_hash"]
+__all__ = ["Candidates", "Router", "RoutingConfig", "RoutingPolicyName", "name_hash"]
 
-_BUCKETS = 4096
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-HOT_FACTOR = 2.0
-
 L = TypeVar("L", bound=ReplicaLoad)
+RoutingPolicyName: TypeAlias = Literal["affinity", "prefix", "round_robin"]
 
 
 class RoutingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Section `[routing]`."""
 
+    policy: RoutingPolicyName = "affinity"
+    """affinity: prompts that begin alike go to one replica, as long as it is not behind; prefix: to
+    the replica where the request costs least, after what of its prompt each one has cached;
+    round_robin: to each in turn, the baseline."""
     affinity: bool = True
-    """Prefer the replica that is likely to hold the prompt's prefix in its cache."""
+    """Prefer the replica that is likely to hold the prompt's prefix in its cache. (policy =
+    "affinity")"""
     affinity_slack_s: float = 0.5
     """The preferred replica yields when its predicted wait is longer than the other's by this."""
     view_max_age_s: float = 10.0
     """Older observations are not used."""
     attempts_max: int = 3
     """Attempts of one request, the first one included; with 1 nothing fails over."""
+    balance_max_ratio: float = 1.25
+    """No replica that is in use gets more of the last minute's work than this, over the mean of
+    all. (policy = "prefix")"""
+    prefix_blocks_max: int = BLOCKS_MAX
+    """Blocks of prompts that are remembered of each replica, about 100 bytes each; the oldest are
+    forgotten. (policy = "prefix")"""
+    prefix_block_bytes: int = 1024
+    """Text of one block; the first 256 of a prompt are looked at. (policy = "prefix")"""
 
     def __post_init__(self) -> None:
+        require_range("routing.balance_max_ratio", self.balance_max_ratio, 1.01, 100.0)
+        require_range("routing.prefix_blocks_max", self.prefix_blocks_max, 16, 1_000_000)
+        require_range("routing.prefix_block_bytes", self.prefix_block_bytes, 64, 65_536)
         require_range("routing.attempts_max", self.attempts_max, 1, 10)
         require_at_least("routing.affinity_slack_s", self.affinity_slack_s, 0)
         require_positive("routing.view_max_age_s", self.view_max_age_s)
@@ -87,25 +103,47 @@ class Router:
     of a moment ago in hand, taking the best of all makes every gateway run to the same replica.
     """
 
-    __slots__ = ("_affinity", "_random", "_slack_s")
+    __slots__ = ("_affinity", "_prefix", "_random", "_slack_s", "_turn")
 
     def __init__(self, config: RoutingConfig, random: Random) -> None:
         self._random = random
+        self._turn: int | None = None
         self.reconfigure(config)
 
     def reconfigure(self, config: RoutingConfig) -> None:
         """Route by this from now on."""
         self._affinity = config.affinity
         self._slack_s = config.affinity_slack_s
+        self._turn = (self._turn or 0) if config.policy == "round_robin" else None
+        self._prefix = None
+        if config.policy == "prefix":
+            self._prefix = PrefixChoice(config.balance_max_ratio)
 
     def choose(
-        self, candidates: Candidates[L], work_tokens: float, prefix_key: int | None, now_s: float
+        self,
+        candidates: Candidates[L],
+        work_tokens: float,
+        prefix_key: int | None,
+        now_s: float,
+        prefix_blocks: Sequence[int] = (),
+        block_tokens: int = 0,
     ) -> L:
-        """The replica for a request of `work_tokens`; there must be one candidate at least."""
+        """The replica for a request of `work_tokens`; there must be one candidate at least.
+
+        `prefix_blocks` are the blocks of its prompt, of `block_tokens` each (see Request).
+        """
         loads = candidates.loads
         count = len(loads)
         if count == 1:
             return loads[0]
+        if self._prefix is not None and prefix_blocks:
+            other = self._of_two(loads, count, work_tokens, now_s)
+            return self._prefix.choose(
+                loads, other, work_tokens, prefix_blocks, block_tokens, now_s
+            )
+        if self._turn is not None:
+            self._turn += 1
+            return loads[self._turn % count]
         preferred = None
         wait_s = 0.0
         if prefix_key is not None and self._affinity:

@@ -9,6 +9,7 @@ from typing import Final
 from mileage.core.errors import ConfigError, TraceError
 from mileage.core.request import Request
 from mileage.policy.modality import AUDIO_FRAMES_PER_TOKEN, IMAGE_PATCHES_PER_TOKEN
+from mileage.policy.routing import name_hash
 from mileage.workload.trace_request import TraceRequest
 
 __all__ = ["PREFIX_MASK", "checked", "estimated_tokens", "request_of", "units_of"]
@@ -35,13 +36,20 @@ def checked(requests: Iterable[TraceRequest]) -> Iterator[TraceRequest]:
 
 
 def request_of(
-    trace: TraceRequest, request_id: int, model: str, error_ratio: float, random: Random
+    trace: TraceRequest,
+    request_id: int,
+    model: str,
+    error_ratio: float,
+    random: Random,
+    *,
+    blocks: bool = False,
 ) -> Request:
     """The request as it is when it arrives.
 
     A gateway estimates the tokens of a prompt from its bytes; here it is told the true count, or,
     with `error_ratio`, one that is off by a normal error of so much of it. Requests of one content
     may share a generation; those that begin with the same block belong to one replica's cache.
+    `blocks`: the router goes by all whole blocks of the prompt.
     """
     prompt_tokens = trace.prompt_tokens
     if trace.image_patches or trace.audio_frames:  # a gateway counts these apart
@@ -56,6 +64,9 @@ def request_of(
     elif trace.conversation is not None:
         prefix_key = trace.conversation & PREFIX_MASK
     embeds = trace.endpoint == "embeddings"
+    whole: tuple[int, ...] = ()
+    if blocks and trace.prefix_blocks:
+        whole = _whole_blocks(trace)
     return Request(
         id=request_id,
         tenant=trace.tenant,
@@ -71,7 +82,18 @@ def request_of(
         audio_frames=trace.audio_frames,
         merge_key=None if trace.content_id is None else f"{model}:{trace.content_id}",
         batch_key=model if embeds else None,
+        prefix_blocks=whole,
+        prefix_block_tokens=trace.block_tokens if whole else 0,
     )
+
+
+def _whole_blocks(trace: TraceRequest) -> tuple[int, ...]:
+    """Ids of its prompt's whole blocks; another adapter's are others."""
+    blocks = trace.prefix_blocks[: trace.prompt_tokens // trace.block_tokens]
+    if trace.adapter is None:
+        return blocks
+    mark = name_hash(trace.adapter) & PREFIX_MASK
+    return tuple(block ^ mark for block in blocks)
 
 
 def estimated_tokens(prompt_tokens: int, error_ratio: float, random: Random) -> int:

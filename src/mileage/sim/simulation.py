@@ -100,6 +100,7 @@ class Simulation:
                 node.watch(watcher)
         self._by_name = {node.name: node for node in self._nodes}
         self._model = replicas[0].models[0]
+        self._by_blocks = control.routing.policy == "prefix"
         self._queue: EventQueue[_Payload] = EventQueue()
         self._clients = Clients()
         self._calls: dict[int, Client] = {}
@@ -196,7 +197,8 @@ class Simulation:
         clients, config = self._clients, self._config
         row = clients.outcomes.open(trace.arrived_s, trace.prompt_tokens)
         model = self._model if trace.model is None else trace.model
-        request = request_of(trace, row + 1, model, config.prompt_error_ratio, self._errors)
+        ratio, blocks = config.prompt_error_ratio, self._by_blocks
+        request = request_of(trace, row + 1, model, ratio, self._errors, blocks=blocks)
         sequence = EngineSequence(row + 1, trace.prompt_tokens, trace.output_tokens)
         sequence.arrived_s, sequence.adapter = trace.arrived_s, trace.adapter
         client = clients.waiting[row + 1] = Client(request, row, sequence, trace)

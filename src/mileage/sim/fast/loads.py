@@ -16,7 +16,7 @@ from mileage.policy.load import (
     WINDOW_REQUESTS,
     ReplicaLoad,
 )
-from mileage.policy.routing import HOT_FACTOR
+from mileage.policy.prefix_choice import HOT_FACTOR
 from mileage.sim.fast.jit import compiled, inlined, jit
 from mileage.sim.fast.layout import Floats, Record, Records
 

@@ -64,6 +64,7 @@ def supports(
         ("steps have noise (noise_ratio)", any(e.noise_ratio for e in engines)),
         ("clients leave (patience_s)", config.patience_s is not None),
         ("tenants have limits or weights", bool(control.tenants)),
+        ("requests are not routed by affinity", control.routing.policy != "affinity"),
         ("the governor observes only", governor.mode == "observe"),
         (
             "targets follow the prompt (slo.ttft_unloaded_ratio)",

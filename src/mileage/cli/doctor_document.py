@@ -30,7 +30,7 @@ def doctor_document(
 
 
 def _finding(found: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
-    loss = found.loss_usd_per_month
+    loss, gain = found.loss_usd_per_month, found.expected_gain
     return {
         "rule": found.rule,
         "cause": found.cause,
@@ -40,7 +40,11 @@ def _finding(found: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
         "evidence": msgspec.to_builtins(found.evidence),
         "loss_usd_per_month": None if loss is None else {"low": loss.low, "high": loss.high},
         "loss_basis": None if loss is None else loss.basis,
+        "loss_unknown_because": found.loss_unknown_because,
+        "expected_gain": None if gain is None else msgspec.to_builtins(gain),
+        "gain_unknown_because": found.gain_unknown_because,
         "remedy": found.remedy,
+        "risk": found.risk,
         "changes": msgspec.to_builtins(found.changes),
         "proof_command": found.proof_command,
         "consequence_of": found.consequence_of,

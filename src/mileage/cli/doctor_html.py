@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from mileage import __version__
 from mileage.cli.doctor_source import Gathered
-from mileage.cli.doctor_text import evidence_rows, headline, money, roots, shown_value
+from mileage.cli.doctor_text import (
+    effects,
+    evidence_rows,
+    gain_basis,
+    gains,
+    headline,
+    loss_basis,
+    money,
+    roots,
+    shown_value,
+)
 from mileage.dashboard.doctor_report import DoctorCause, DoctorPage, DoctorSeries, doctor_page
 from mileage.doctor.facts import Facts, decode_facts
 from mileage.doctor.finding import Diagnosis, Finding
@@ -47,16 +57,19 @@ def doctor_html(diagnosis: Diagnosis, gathered: Gathered) -> str:
 
 
 def _cause(found: Finding, diagnosis: Diagnosis) -> DoctorCause:
-    loss = found.loss_usd_per_month
     return DoctorCause(
         title=found.title,
         label=f"{found.rule} {found.cause}",
         severity=found.severity,
         confidence=found.confidence,
-        loss=money(loss),
-        loss_basis="" if loss is None else f"({loss.basis})",
+        loss=money(found.loss_usd_per_month),
+        loss_basis=loss_basis(found),
+        gain=", ".join(gains(found)),
+        gain_basis=gain_basis(found),
         evidence=tuple(evidence_rows(found)),
         remedy=found.remedy,
+        effects=tuple(effects(found)),
+        risk=found.risk,
         proof_command=found.proof_command,
         consequences=tuple(
             other.title for other in diagnosis.findings if other.consequence_of == found.rule

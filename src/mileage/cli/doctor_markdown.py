@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from mileage.cli.doctor_text import evidence_rows, headline, money
+from mileage.cli.doctor_text import (
+    effects,
+    evidence_rows,
+    gain_basis,
+    gains,
+    headline,
+    loss_basis,
+    money,
+)
 from mileage.doctor.finding import Diagnosis, Finding
 
 __all__ = ["diagnosis_markdown"]
@@ -19,14 +27,13 @@ def diagnosis_markdown(diagnosis: Diagnosis) -> str:
 
 
 def _finding(found: Finding) -> list[str]:
-    loss = found.loss_usd_per_month
-    basis = f" ({loss.basis})" if loss is not None else ""
     lines = [
         f"## {found.title}",
         "",
         f"- Rule {_code(found.rule)}, cause {_code(found.cause)}, {found.severity},"
         f" {found.confidence:.0%} sure",
-        f"- Cost per month: {money(loss)}{basis}",
+        f"- Cost per month: {money(found.loss_usd_per_month)}{_because(loss_basis(found))}",
+        f"- Expected gain: {', '.join(gains(found))}{_because(gain_basis(found))}",
     ]
     if found.consequence_of is not None:
         lines.append(f"- Brought about by {_code(found.consequence_of)}")
@@ -35,8 +42,15 @@ def _finding(found: Finding) -> list[str]:
         f"| {_cell(signal)} | {_cell(value)} | {_cell(limit)} | {side} |"
         for signal, value, limit, side in evidence_rows(found)
     ]
-    lines += ["", f"**What to do.** {found.remedy}", "", f"    {found.proof_command}", ""]
-    return lines
+    lines += ["", f"**What to do.** {found.remedy}", ""]
+    lines += [line for effect in effects(found) for line in (f"{effect}.", "")]
+    if found.risk:
+        lines += [f"**Risk.** {found.risk}", ""]
+    return [*lines, f"    {found.proof_command}", ""]
+
+
+def _because(basis: str) -> str:
+    return f" ({basis})" if basis else ""
 
 
 def _code(value: str) -> str:

@@ -10,7 +10,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mileage.cli.doctor_text import evidence_rows, headline, money, roots
+from mileage.cli.doctor_text import (
+    effects,
+    evidence_rows,
+    gain_basis,
+    gains,
+    headline,
+    loss_basis,
+    money,
+    roots,
+)
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.wide_console import wide_console
 from mileage.doctor.finding import Diagnosis, Finding
@@ -59,9 +68,12 @@ def _show_finding(console: Console, found: Finding, number: str) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    loss = found.loss_usd_per_month
-    basis = "" if loss is None else f"  ({loss.basis})"
-    table.add_row("a month", Text.assemble(money(loss), (basis, "dim")))
+    loss = money(found.loss_usd_per_month)
+    table.add_row("a month", Text.assemble(loss, (_because(loss_basis(found)), "dim")))
+    first, *others = gains(found)
+    table.add_row("gain", Text.assemble(first, (_because(gain_basis(found)), "dim")))
+    for other in others:
+        table.add_row("", other)
     for place, (signal, value, limit, side) in enumerate(evidence_rows(found)):
         told = Text.assemble(safe_text(signal), " ", (str(safe_text(value)), "bold"))
         told.append(f"  {limit}", "dim")
@@ -69,6 +81,10 @@ def _show_finding(console: Console, found: Finding, number: str) -> None:
             told.append("  speaks against it", "dim")
         table.add_row("evidence" if place == 0 else "", told)
     table.add_row("do", safe_text(found.remedy))
+    for effect in effects(found):
+        table.add_row("", Text.assemble((str(safe_text(effect)), "dim")))
+    if found.risk:
+        table.add_row("risk", Text(found.risk, "dim"))
     console.print(Padding(table, (0, 0, 0, 3)))
     # Commands stay on one line, so that they can be copied.
     for name, command in (
@@ -77,6 +93,10 @@ def _show_finding(console: Console, found: Finding, number: str) -> None:
     ):
         line = Text.assemble((f"   {name}  ", "dim"), safe_text(command))
         console.print(line, soft_wrap=True)
+
+
+def _because(basis: str) -> str:
+    return f"  ({safe_text(basis)})" if basis else ""
 
 
 def _show_consequence(console: Console, found: Finding) -> None:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from mileage.doctor.finding import Diagnosis, Finding, Loss
+from mileage.doctor.finding import Diagnosis, Finding, Gain, GainMetric, Loss
 
-__all__ = ["evidence_rows", "headline", "money", "roots", "shown_value"]
+__all__ = [
+    "effects",
+    "evidence_rows",
+    "gain_basis",
+    "gains",
+    "headline",
+    "loss_basis",
+    "money",
+    "roots",
+    "shown_value",
+]
+
+_METRICS: Final[dict[GainMetric, str]] = {
+    "throughput_ratio": "output tokens per second and card",
+    "ttft_p99_ratio": "p99 TTFT",
+    "itl_p99_ratio": "p99 gap of the median request",
+    "cost_ratio": "cost of the same work",
+}
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -28,6 +45,39 @@ def money(loss: Loss | None) -> str:
         return "unknown"
     low, high = f"${loss.low:,.0f}", f"${loss.high:,.0f}"
     return low if low == high else f"{low} to {high}"
+
+
+def loss_basis(found: Finding) -> str:
+    """What the loss rests on; else why it is not known."""
+    loss = found.loss_usd_per_month
+    return (found.loss_unknown_because or "") if loss is None else loss.basis
+
+
+def gains(found: Finding) -> list[str]:
+    """`x 2.9 to 4.2 output tokens per second and card`, `x 0.16 to 0.37 p99 TTFT`; or "unknown"."""
+    told = [f"{_multiple(each)} {_METRICS[each.metric]}" for each in found.expected_gain or ()]
+    return told or ["unknown"]
+
+
+def gain_basis(found: Finding) -> str:
+    """What the gain rests on; else why it is not known."""
+    if found.expected_gain:
+        return found.expected_gain[0].basis  # one basis for all of them
+    return found.gain_unknown_because or ""
+
+
+def _multiple(gain: Gain) -> str:
+    low, high = f"{gain.low:.2g}", f"{gain.high:.2g}"
+    return f"x {low}" if low == high else f"x {low} to {high}"
+
+
+def effects(found: Finding) -> list[str]:
+    """When its changes take effect: `max_num_seqs: after a restart ...`."""
+    settings: dict[str, list[str]] = {}
+    for change in found.changes:
+        if change.takes_effect is not None:
+            settings.setdefault(change.takes_effect, []).append(change.setting)
+    return [f"{', '.join(names)}: {when}" for when, names in settings.items()]
 
 
 def roots(diagnosis: Diagnosis) -> list[Finding]:

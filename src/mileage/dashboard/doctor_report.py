@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 
 import msgspec
 
@@ -10,6 +11,9 @@ from mileage.dashboard.report_chart import Axis, Chart, chart, line
 from mileage.dashboard.report_page import ReportPage, ReportRow, table, text
 
 __all__ = ["DoctorCause", "DoctorPage", "DoctorSeries", "doctor_page"]
+
+
+CODE = re.compile(r"`([^`]+)`")
 
 
 class DoctorCause(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +30,11 @@ class DoctorCause(msgspec.Struct, frozen=True, kw_only=True):
     proof_command: str
     consequences: tuple[str, ...]
     consequence: bool
+    gain: str = ""
+    gain_basis: str = ""
+    effects: tuple[str, ...] = ()
+    """When its changes take effect."""
+    risk: str = ""
 
 
 class DoctorSeries(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,16 +92,37 @@ def _cause(cause: DoctorCause) -> str:
     )
     told = [
         f"<p>{text(cause.label)}, {text(cause.severity)}, {cause.confidence:.0%} sure."
-        f" Cost per month: <strong>{text(cause.loss)}</strong> {text(cause.loss_basis)}</p>"
+        f" Cost per month: <strong>{text(cause.loss)}</strong>{_because(cause.loss_basis)}</p>",
     ]
+    if cause.gain:
+        because = _because(cause.gain_basis)
+        told.append(_paragraph(f"Expected gain: <strong>{text(cause.gain)}</strong>{because}"))
     if cause.consequence:
         told.append("<p>A consequence of a cause above.</p>")
     if cause.consequences:
         told.append(f"<p>It brings about: {text('; '.join(cause.consequences))}</p>")
     told.append(table("", rows, ("value", "limit", "speaks"), kind="texts"))
-    told.append(f"<p><strong>What to do.</strong> {text(cause.remedy)}</p>")
-    told.append(f"<pre><code>{text(cause.proof_command)}</code></pre>")
+    told.append(_paragraph(f"<strong>What to do.</strong> {_coded(cause.remedy)}"))
+    told += [_paragraph(f"{_coded(effect)}.") for effect in cause.effects]
+    if cause.risk:
+        told.append(_paragraph(f"<strong>Risk.</strong> {_coded(cause.risk)}"))
+    told.append(
+        f'<pre style="white-space: pre-wrap"><code>{text(cause.proof_command)}</code></pre>'
+    )
     return _section(cause.title, "".join(told))
+
+
+def _paragraph(inner: str) -> str:
+    return f'<p style="margin: 0.5em 0">{inner}</p>'
+
+
+def _coded(told: str) -> str:
+    """What stands between backticks, as code."""
+    return CODE.sub(r"<code>\1</code>", text(told))
+
+
+def _because(basis: str) -> str:
+    return f" ({text(basis)})" if basis else ""
 
 
 def _section(title: str, inner: str) -> str:

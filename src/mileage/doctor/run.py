@@ -89,7 +89,7 @@ def _finding(
         loss_usd_per_month=loss,
         remedy=remedy_text(row.rule, opinion, evidence),
         changes=tuple(
-            Change(each.setting, each.value, takes_effect(each.setting, cause))
+            Change(each.setting, each.value, takes_effect(each, cause, evidence))
             for each in opinion.changes
         ),
         proof_command=proof_command(opinion, evidence, url, cause),

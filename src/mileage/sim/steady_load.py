@@ -79,7 +79,7 @@ def run_steady(
 
     `in_flight`: so many requests are kept in the engine, each followed by another one (a closed
     loop). None: they come at their `arrived_s`. None is returned where one of them can never fit.
-    `requests` must not run dry before.
+    There must be `requests` enough.
     """
     now_s, count = 0.0, 0
     span = _Span(engine, 0.0) if warm_up == 0 else None
@@ -93,7 +93,7 @@ def run_steady(
             if not engine.fits(following):
                 return None
             engine.add(following, now_s)
-            following = next(requests)
+            following = next(requests, None)
             continue
         now_s = engine.due_s
         engine.finish_steps(now_s)

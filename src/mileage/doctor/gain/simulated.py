@@ -25,6 +25,10 @@ TTFT_ERROR: Final = 1.5
 five have a ratio of TPOTs within 1.17 times of the predicted one, and one of TTFTs within 1.52
 times; of pairs that differ in tensor parallelism 1.15 and 1.39, in weights 1.20 and 1.38."""
 
+NOT_REPRODUCED: Final = "the simulator does not reproduce the present state"
+
+PREEMPTIONS: Final = ("preemptions_per_s", "preemptions_count")
+
 KEEPS_UP: Final = 0.95
 """An engine that answers fewer of those that come has a queue that grows, and no TTFT."""
 
@@ -124,6 +128,9 @@ def _keeps_up(pair: Pair, figures: Figures) -> bool:
 def _contradicted(evidence: Evidence, pair: Pair, now: Figures) -> str | Unsimulated:
     """What was measured of the present state beside what is simulated of it, for people; or that
     they differ by more than the step-time model may be off."""
+    other = _another_cache(evidence, now)
+    if other is not None:
+        return Unsimulated(f"{NOT_REPRODUCED}: {other}")
     cards = pair.setup.deployment.gpus * pair.setup.replicas
     rates = [each * cards for each in _throughput(pair, now) if each is not None]
     gaps = [each.itl_mean_s for each in now if each.itl_mean_s is not None]
@@ -141,9 +148,20 @@ def _contradicted(evidence: Evidence, pair: Pair, now: Figures) -> str | Unsimul
         middle = sorted(simulated)[len(simulated) // 2]
         beside = f"{middle:.3g} {unit} simulated, {measured.shown()} measured"
         if measured.high < expected.low or measured.low > expected.high:
-            return Unsimulated(f"the simulator does not reproduce the present state: {beside}")
+            return Unsimulated(f"{NOT_REPRODUCED}: {beside}")
         told.append(beside)
     return "; ".join(told) or "nothing was measured that the simulated present can be held against"
+
+
+def _another_cache(evidence: Evidence, now: Figures) -> str | None:
+    """Whether the engine preempts requests and the simulated one does not, or the other way."""
+    checks = [evidence.number(key).above(0.0).truth for key in PREEMPTIONS]
+    counts = [each.preemptions for each in now]
+    if True in checks and not any(counts):
+        return "requests are preempted, and in the simulation their KV cache has room for all"
+    if True not in checks and False in checks and all(counts):
+        return "no request is preempted, and in the simulation their KV cache is too small"
+    return None
 
 
 def _basis(before: Pair, after: Pair, doubt: str) -> str:

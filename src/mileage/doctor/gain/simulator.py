@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -28,8 +29,16 @@ MEASURED: Final = 120
 WARM_UP_MIN: Final = 40
 """Requests before them; as many as are in flight where those are more."""
 IN_FLIGHT_MAX: Final = 512
+ARRIVALS_MAX: Final = 5_000
+"""Requests that come at a rate: an engine that does not keep up with more shows that with these."""
 STEPS_MAX: Final = 4_000
 """Of a run, about: a diagnosis must not take long. Larger ones are for `mileage simulate`."""
+
+LIMIT_MAX: Final = 65_536
+"""Of requests and tokens of a step: tables of steps have so many rows."""
+TOKENS_MAX: Final = 200_000
+"""Of a request."""
+LARGE: Final = Unsimulated("the load is large: `mileage simulate` takes the time that it needs")
 
 Figures = tuple[SteadyFigures, ...]
 """Of one replica, of each of `RUNS`."""
@@ -57,6 +66,8 @@ def in_flight_of(pair: Pair, place: float) -> int | None:
 
 
 def _simulated(pair: Pair, present: Pair) -> Figures | Unsimulated:
+    if _is_large(pair):
+        return LARGE
     blocks = kv_blocks_of(pair.setup, present.setup)
     if isinstance(blocks, Unsimulated):
         return blocks
@@ -71,13 +82,12 @@ def _simulated(pair: Pair, present: Pair) -> Figures | Unsimulated:
         in_flight = in_flight_of(pair, place)
         warm_up = max(WARM_UP_MIN, in_flight or 0)
         chunks = math.ceil(_at(pair.load.prompt_tokens, place) / config.step_tokens_max)
-        steps = (warm_up + MEASURED) * (1 + chunks)
-        if (in_flight or 0) > IN_FLIGHT_MAX or steps > STEPS_MAX:
-            return Unsimulated("the load is large: `mileage simulate` takes the time that it needs")
+        if (in_flight or 0) > IN_FLIGHT_MAX or (warm_up + MEASURED) * (1 + chunks) > STEPS_MAX:
+            return LARGE
         random = Random(seed)  # noqa: S311 (no secret)
         figures = run_steady(
             make_single(config, table, random),
-            _requests(pair.load, pair.setup.replicas, place, random),
+            islice(_requests(pair.load, pair.setup.replicas, place, random), ARRIVALS_MAX),
             in_flight=in_flight,
             warm_up=warm_up,
             measured=MEASURED,
@@ -86,6 +96,12 @@ def _simulated(pair: Pair, present: Pair) -> Figures | Unsimulated:
             return Unsimulated("such requests do not fit into the engine's KV cache")
         found.append(figures)
     return tuple(found)
+
+
+def _is_large(pair: Pair) -> bool:
+    tokens = pair.load.prompt_tokens.plus(pair.load.output_tokens).high
+    limit = max(pair.setup.requests_max, pair.setup.step_tokens_max)
+    return tokens > TOKENS_MAX or limit > LIMIT_MAX
 
 
 def _requests(load: Load, replicas: int, place: float, random: Random) -> Iterator[Sequence]:

@@ -3,111 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from mileage.vllm_plugin import engine_hook
-from mileage.vllm_plugin.control_app import CONTROL_PATH, ControlMiddleware
+from mileage.vllm_plugin.control_app import CONTROL_PATH
 from mileage.vllm_plugin.engine_control import CONTROL_OBSERVER
-from mileage.vllm_plugin.general import add_control
 from mileage.vllm_plugin.policy_observer import POLICY_OBSERVER
-from tests.support.asgi import scope_of
-from tests.support.scheduler_versions import core_of
-
-TOKEN = "a-token-of-sixteen-characters"
-BEARER = {"authorization": f"Bearer {TOKEN}"}
+from tests.support.control_site import SITE_TOKEN, ControlSite, engine
 
 
 @pytest.fixture(autouse=True)
 def _token(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("MILEAGE_CONTROL_TOKEN", TOKEN)
+    monkeypatch.setenv("MILEAGE_CONTROL_TOKEN", SITE_TOKEN)
     yield
     engine_hook.unregister(CONTROL_OBSERVER)
     engine_hook.unregister(POLICY_OBSERVER)
-
-
-def engine(rank: int = 0, **options: Any) -> Any:
-    """One engine core with Mileage's methods, as the general plugin leaves it."""
-    core = core_of(**options)
-
-    class EngineCore:
-        def __init__(self) -> None:
-            self.scheduler, self.vllm_config = core.scheduler, core.vllm_config
-            self.engine_index = rank
-
-        def step(self) -> None:
-            self.scheduler.update_from_output(self.scheduler.schedule(), None)
-
-    assert add_control(EngineCore) is None
-    return EngineCore()
-
-
-class Client:
-    """vLLM's client of its engines: calls their methods by name; `calls` counts the rounds."""
-
-    def __init__(self, *engines: Any) -> None:
-        self.engines = engines
-        self.calls: list[str] = []
-
-    async def call_utility_all_async(self, method: str, *arguments: Any) -> list[Any]:
-        self.calls.append(method)
-        await asyncio.sleep(0)
-        # As over a socket: plain values only.
-        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(arguments))
-        return [getattr(each, method)(*plain) for each in self.engines]
-
-    async def call_utility_async(self, method: str, *arguments: Any) -> Any:
-        return (await self.call_utility_all_async(method, *arguments))[0]
-
-
-class Site:
-    """A server of these engines, whose inference requests end when they are told to."""
-
-    def __init__(self, *engines: Any, servers: int = 1) -> None:
-        self.client = Client(*(engines or (engine(),)))
-        state = SimpleNamespace(
-            engine_client=SimpleNamespace(engine_core=self.client),
-            args=SimpleNamespace(api_server_count=servers),
-        )
-        self.app = SimpleNamespace(state=state)
-        self.middleware = ControlMiddleware(self._serve)
-        self.passed: list[str] = []
-        self.end = asyncio.Event()
-
-    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        self.passed.append(scope["path"])
-        if scope["method"] == "POST":
-            await self.end.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    async def ask(
-        self,
-        method: str = "GET",
-        path: str = CONTROL_PATH,
-        document: Any = None,
-        headers: Mapping[str, str] = BEARER,
-        body: bytes = b"",
-    ) -> tuple[int, Any, dict[str, str]]:
-        """One request; status, document and headers of the answer."""
-        sent = msgspec.json.encode(document) if document is not None else body
-        messages: list[Any] = []
-
-        async def receive() -> Any:
-            return {"type": "http.request", "body": sent, "more_body": False}
-
-        async def send(message: Any) -> None:
-            messages.append(message)
-
-        scope = scope_of(method, path, headers)
-        scope["app"] = self.app
-        await self.middleware(scope, receive, send)
-        told = {k.decode(): v.decode() for k, v in messages[0]["headers"]}
-        return messages[0]["status"], msgspec.json.decode(messages[1]["body"]), told
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -119,7 +33,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_values_are_set_in_all_ranks_and_told() -> None:
     async def main() -> None:
         engines = [engine(rank) for rank in range(3)]
-        site = Site(*engines)
+        site = ControlSite(*engines)
         status, found, _ = await site.ask(
             "POST", document={"knobs": {"active_max": 2, "step_tokens_max": 1}, "lease_s": 5}
         )
@@ -142,7 +56,7 @@ def test_values_are_set_in_all_ranks_and_told() -> None:
 def test_a_rank_in_a_long_step_holds_back_the_acknowledgement() -> None:
     async def main() -> None:
         idle, busy = engine(0), engine(1, scheduler={"running": ["a"]})
-        site = Site(idle, busy)
+        site = ControlSite(idle, busy)
         _, found, _ = await site.ask("POST", document={"knobs": {"active_max": 2}})
         assert (found["version"], found["applied_version"]) == (1, 0)
         assert found["applied"]["active_max"] == 64
@@ -163,14 +77,14 @@ def test_a_rank_in_a_long_step_holds_back_the_acknowledgement() -> None:
     "headers",
     [
         pytest.param({}, id="none"),
-        pytest.param({"authorization": f"Bearer {TOKEN}x"}, id="a wrong one"),
-        pytest.param({"authorization": f"Basic {TOKEN}"}, id="another scheme"),
+        pytest.param({"authorization": f"Bearer {SITE_TOKEN}x"}, id="a wrong one"),
+        pytest.param({"authorization": f"Basic {SITE_TOKEN}"}, id="another scheme"),
         pytest.param({"authorization": "Bearer "}, id="an empty one"),
     ],
 )
 def test_without_the_token_nothing_is_told_or_changed(headers: dict[str, str]) -> None:
     async def main() -> None:
-        site = Site()
+        site = ControlSite()
         for method in ("GET", "POST", "DELETE"):
             status, found, _ = await site.ask(method, document={"knobs": {}}, headers=headers)
             assert (status, found["error"]["code"]) == (401, "wrong_token")
@@ -194,7 +108,7 @@ def test_a_bad_request_names_its_field(
     method: str, body: bytes, status: int, field: str | None
 ) -> None:
     async def main() -> None:
-        site = Site()
+        site = ControlSite()
         found = await site.ask(method, body=body)
         assert (found[0], found[1]["error"]["param"]) == (status, field)
         _, document, _ = await site.ask()
@@ -205,7 +119,7 @@ def test_a_bad_request_names_its_field(
 
 def test_requests_that_come_together_are_one_call_to_the_engines() -> None:
     async def main() -> None:
-        site = Site()
+        site = ControlSite()
         caps = [{"knobs": {"active_max": cap}} for cap in range(1, 41)]
         budget: list[Any] = [{"knobs": {"step_tokens_max": 96}}]
         answers = await asyncio.gather(
@@ -225,7 +139,7 @@ def test_requests_that_come_together_are_one_call_to_the_engines() -> None:
 def test_two_server_processes_lose_no_change() -> None:
     async def main() -> None:
         engines = [engine(rank) for rank in range(2)]
-        one, other = Site(*engines), Site(*engines)
+        one, other = ControlSite(*engines), ControlSite(*engines)
         await asyncio.gather(one.ask(), other.ask())
         for cap in range(1, 11):
             await asyncio.gather(
@@ -242,7 +156,7 @@ def test_two_server_processes_lose_no_change() -> None:
 
 def test_beyond_the_queue_limit_requests_are_refused_with_a_time_to_come_back() -> None:
     async def main() -> None:
-        site = Site()
+        site = ControlSite()
         await site.ask("POST", document={"knobs": {"active_max": 2, "waiting_max": 1}})
         path = "/v1/chat/completions"
         tasks = [asyncio.create_task(site.ask("POST", path, headers={})) for _ in range(3)]
@@ -267,7 +181,7 @@ def test_beyond_the_queue_limit_requests_are_refused_with_a_time_to_come_back() 
 
 def test_a_server_without_an_engine_or_calls_says_so() -> None:
     async def main() -> None:
-        site = Site()
+        site = ControlSite()
         site.app.state.engine_client = None
         assert (await site.ask())[0] == 503
         site.app.state.engine_client = SimpleNamespace(engine_core=SimpleNamespace())
@@ -278,13 +192,43 @@ def test_a_server_without_an_engine_or_calls_says_so() -> None:
     asyncio.run(main())
 
 
+def test_an_engine_that_was_started_anew_says_so() -> None:
+    async def main() -> None:
+        before = ControlSite(engine())
+        await before.ask("POST", document={"knobs": {"active_max": 2}, "lease_s": None})
+        _, old, _ = await before.ask()
+        after = ControlSite(engine())
+        _, new, _ = await after.ask()
+        assert old["boot"] != new["boot"]
+        assert (new["version"], new["applied"]) == (0, new["start"])
+
+    asyncio.run(main())
+
+
+def test_a_rank_that_joins_later_holds_the_version_back_until_it_is_asked() -> None:
+    async def main() -> None:
+        first = engine(0)
+        site = ControlSite(first)
+        await site.ask("POST", document={"knobs": {"active_max": 2}, "lease_s": None})
+        joined = engine(1)
+        site.client.engines = (first, joined)
+        _, found, _ = await site.ask()
+        assert (found["version"], found["applied_version"]) == (1, 0)
+        await site.ask("POST", document={})
+        _, found, _ = await site.ask()
+        assert found["version"] == found["applied_version"] == 2
+        assert joined.scheduler.max_num_active_reqs == 2
+
+    asyncio.run(main())
+
+
 def test_without_a_token_in_the_environment_everything_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("MILEAGE_CONTROL_TOKEN")
 
     async def main() -> None:
-        site = Site()
+        site = ControlSite()
         assert (await site.ask())[0] == 200
         assert site.passed == [CONTROL_PATH]
 

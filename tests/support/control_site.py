@@ -1,0 +1,100 @@
+"""A vLLM API server with Mileage's control, without vLLM: engines are called as it calls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from mileage.vllm_plugin.control_app import CONTROL_PATH, ControlMiddleware
+from mileage.vllm_plugin.general import add_control
+from tests.support.asgi import scope_of
+from tests.support.scheduler_versions import core_of
+
+__all__ = ["SITE_TOKEN", "ControlSite", "engine"]
+
+SITE_TOKEN = "a-token-of-sixteen-characters"
+BEARER = {"authorization": f"Bearer {SITE_TOKEN}"}
+
+
+def engine(rank: int = 0, **options: Any) -> Any:
+    """One engine core with Mileage's methods, as the general plugin leaves it."""
+    core = core_of(**options)
+
+    class EngineCore:
+        def __init__(self) -> None:
+            self.scheduler, self.vllm_config = core.scheduler, core.vllm_config
+            self.engine_index = rank
+
+        def step(self) -> None:
+            self.scheduler.update_from_output(self.scheduler.schedule(), None)
+
+    assert add_control(EngineCore) is None
+    return EngineCore()
+
+
+class _Client:
+    """vLLM's client of its engines: calls their methods by name; `calls` counts the rounds."""
+
+    def __init__(self, *engines: Any) -> None:
+        self.engines = engines
+        self.calls: list[str] = []
+
+    async def call_utility_all_async(self, method: str, *arguments: Any) -> list[Any]:
+        self.calls.append(method)
+        await asyncio.sleep(0)
+        # As over a socket: plain values only.
+        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(arguments))
+        return [getattr(each, method)(*plain) for each in self.engines]
+
+    async def call_utility_async(self, method: str, *arguments: Any) -> Any:
+        return (await self.call_utility_all_async(method, *arguments))[0]
+
+
+class ControlSite:
+    """A server of these engines, whose inference requests end when they are told to."""
+
+    def __init__(self, *engines: Any, servers: int = 1) -> None:
+        self.client = _Client(*(engines or (engine(),)))
+        state = SimpleNamespace(
+            engine_client=SimpleNamespace(engine_core=self.client),
+            args=SimpleNamespace(api_server_count=servers),
+        )
+        self.app = SimpleNamespace(state=state)
+        self.middleware = ControlMiddleware(self._serve)
+        self.passed: list[str] = []
+        self.end = asyncio.Event()
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        self.passed.append(scope["path"])
+        if scope["method"] == "POST":
+            await self.end.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def ask(
+        self,
+        method: str = "GET",
+        path: str = CONTROL_PATH,
+        document: Any = None,
+        headers: Mapping[str, str] = BEARER,
+        body: bytes = b"",
+    ) -> tuple[int, Any, dict[str, str]]:
+        """One request; status, document and headers of the answer."""
+        sent = msgspec.json.encode(document) if document is not None else body
+        messages: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": sent, "more_body": False}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        scope = scope_of(method, path, headers)
+        scope["app"] = self.app
+        await self.middleware(scope, receive, send)
+        told = {k.decode(): v.decode() for k, v in messages[0]["headers"]}
+        return messages[0]["status"], msgspec.json.decode(messages[1]["body"]), told

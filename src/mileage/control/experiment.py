@@ -65,6 +65,11 @@ class Experiment:
         self._replicas.divide(in_b, plan.split.ratio, plan.governor, now_s)
 
     @property
+    def by_prefix(self) -> bool:
+        """Arm b's requests are routed by the blocks of their prompts."""
+        return self.plan.routing is not None and self.plan.routing.policy == "prefix"
+
+    @property
     def parted(self) -> bool:
         """Each arm has replicas of its own, and both run at the same time."""
         return self.plan.split.slot_s is None

@@ -22,6 +22,7 @@ from mileage.gateway.labels import LabelBook
 from mileage.gateway.merge_keys import NO_KEYS, merge_keys
 from mileage.gateway.origins import Origins
 from mileage.gateway.prompt_sample import PromptSample
+from mileage.gateway.prefix_blocks import PrefixBlocks
 from mileage.gateway.refusals import Refusal
 from mileage.gateway.request_head import RequestHead
 from mileage.gateway.request_ids import RequestIds
@@ -35,7 +36,6 @@ _log = logging.getLogger(__name__)
 _TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 _ENDPOINTS: dict[bytes, Endpoint] = {path: endpoint for endpoint, path in PATHS.items()}
 _DRAIN_RETRY_AFTER_S = 5
-_NOTHING = memoryview(b"")
 
 
 class App:
@@ -56,6 +56,7 @@ class App:
         self.draining = False
         self.prompts = PromptSample()
         self.use(config)
+        self._blocks = PrefixBlocks(config.control.routing.prefix_block_bytes)
 
     def use(self, config: GatewayConfig) -> None:
         """Answer by this configuration from the next request on."""
@@ -64,6 +65,10 @@ class App:
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
         self._pass_authorization = not config.key_hashes
 
+        routing = config.control.routing
+        self._by_blocks = routing.policy == "prefix"
+        if self._blocks.block_bytes != routing.prefix_block_bytes:
+            self._blocks = PrefixBlocks(routing.prefix_block_bytes)
     def handle(self, http: HttpRequest, connection: ServerConnection) -> None:
         """Answer a request, now or when the engine has."""
         path = http.target
@@ -126,6 +131,9 @@ class App:
             caller.tenant,
             model,
             endpoint,
+        blocks: tuple[int, ...] = ()
+        if self._by_blocks or self._driver.arm_by_prefix:
+            blocks = self._blocks.of(body, model, caller.tenant)
             body.stream,
             http.received_s,
             prompt_tokens_estimate=body.prompt_tokens_estimate,
@@ -140,11 +148,13 @@ class App:
             batch_key=keys.batch,
             batch_items=keys.batch_items,
         )
-        body.prefix = _NOTHING  # a view of the body keeps all of it
+        body.release()
         id_line = b"x-request-id: req-%x\r\n" % request_id
         call = Call(
             http,
             body,
+            prefix_blocks=blocks,
+            prefix_block_tokens=self._blocks.block_tokens if blocks else 0,
             request,
             headers=head.forwarded(id_line),
             credentials=credentials,

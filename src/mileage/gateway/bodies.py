@@ -12,11 +12,11 @@ from mileage.core.request import Endpoint
 from mileage.gateway.media import NO_MEDIA, Media, find_media, may_have_media
 from mileage.gateway.refusals import Refusal
 
-__all__ = ["Body", "parse_body", "upstream_body"]
+__all__ = ["BYTES_PER_TOKEN", "Body", "parse_body", "upstream_body", "with_lora"]
 
 _PREFIX_BYTES = 1024
 """Prompts whose first bytes agree this far are taken to share a prefix."""
-_BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 """Of English text, in JSON; other languages and code have fewer."""
 
 _INCLUDE_USAGE = b'{"stream_options":{"include_usage":true},'
@@ -29,6 +29,7 @@ _Temperature = Annotated[float, Meta(ge=0, le=100)]
 
 
 _ABSENT = Raw()
+_NOTHING = memoryview(b"")
 
 
 class _StreamOptions(msgspec.Struct):
@@ -103,19 +104,22 @@ _missing = re.compile(r"missing required field `(.*?)`")
 
 
 class Body:
-    """What the gateway knows of a body. `prefix` is the head of the prompt's JSON.
+    """What the gateway knows of a body. `prompt` is the prompt's JSON, `prefix` its head, and
+    `before` the JSON of what comes before it in the model's input: tools and system prompt.
 
     `text_bytes` is the JSON of all text that goes to the model, tools and system prompt included,
     media not. `media` is what images and audio add.
     """
 
     __slots__ = (
+        "before",
         "choices",
         "deterministic",
         "media",
         "model",
         "output_tokens_max",
         "prefix",
+        "prompt",
         "stream",
         "text_bytes",
         "usage_asked",
@@ -134,7 +138,8 @@ class Body:
         self.text_bytes = len(prompt)
         self.media: Media = NO_MEDIA
         self.choices = 1
-        self.prefix = prompt[:_PREFIX_BYTES]
+        self.prompt, self.prefix = prompt, prompt[:_PREFIX_BYTES]
+        self.before: tuple[Raw, ...] = ()
         self.usage_asked: bool | None = None
         """stream_options.include_usage; None: the body has no stream_options."""
         self.output_tokens_max: int | None = None
@@ -144,6 +149,7 @@ class Body:
                 self.usage_asked = bool(parsed.stream_options.include_usage)
         if isinstance(parsed, _Chat):
             self.output_tokens_max = parsed.max_completion_tokens or parsed.max_tokens
+            self.before = (parsed.tools,)
             self.text_bytes += len(parsed.tools)
             if may_have_media(raw):
                 self._weigh(prompt, raw)
@@ -151,14 +157,21 @@ class Body:
             self.output_tokens_max = parsed.max_tokens
         elif isinstance(parsed, _Messages):
             self.output_tokens_max = parsed.max_tokens
+            self.before = (parsed.tools, parsed.system)
             self.text_bytes += len(parsed.system) + len(parsed.tools)
             if may_have_media(raw):
                 self._weigh(prompt, raw)
         elif isinstance(parsed, _Responses):
             self.output_tokens_max = parsed.max_output_tokens
+            self.before = (parsed.tools, parsed.instructions)
             self.text_bytes += len(parsed.instructions) + len(parsed.tools)
             # Here a screenshot is an item of the prompt itself, and in no list of its own.
             self._weigh(prompt, raw)
+
+    def release(self) -> None:
+        """Let go of the views of the prompt: each keeps all of the body."""
+        self.prompt = self.prefix = _NOTHING
+        self.before = ()
 
     def _weigh(self, prompt: memoryview, raw: bytes) -> None:
         self.media = find_media(prompt, raw)
@@ -167,7 +180,7 @@ class Body:
     @property
     def prompt_tokens_estimate(self) -> int:
         """Tokens of text that the prompt probably has, at least 1."""
-        return self.text_bytes // _BYTES_PER_TOKEN + 1
+        return self.text_bytes // BYTES_PER_TOKEN + 1
 
     @property
     def prompt_tokens_max(self) -> int:

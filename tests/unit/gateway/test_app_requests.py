@@ -30,6 +30,7 @@ class Arrivals:
     def __init__(self) -> None:
         self.metrics = GatewayMetrics()
         self.adapters = {"sql": Adapter("sql", "sql", "m")}
+        self.arm_by_prefix = False
         self.calls: list[Call] = []
         self.requests: list[Request] = []
 

@@ -21,8 +21,8 @@ from mileage.gateway.keys import Caller, KeyRing
 from mileage.gateway.labels import LabelBook
 from mileage.gateway.merge_keys import NO_KEYS, merge_keys
 from mileage.gateway.origins import Origins
-from mileage.gateway.prompt_sample import PromptSample
 from mileage.gateway.prefix_blocks import PrefixBlocks
+from mileage.gateway.prompt_sample import PromptSample
 from mileage.gateway.refusals import Refusal
 from mileage.gateway.request_head import RequestHead
 from mileage.gateway.request_ids import RequestIds
@@ -55,20 +55,20 @@ class App:
         self._labels = LabelBook()
         self.draining = False
         self.prompts = PromptSample()
-        self.use(config)
         self._blocks = PrefixBlocks(config.control.routing.prefix_block_bytes)
+        self.use(config)
 
     def use(self, config: GatewayConfig) -> None:
         """Answer by this configuration from the next request on."""
         self._keys = KeyRing(config.key_hashes, config.key_names)
         self._aliases = config.aliases
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
-        self._pass_authorization = not config.key_hashes
-
         routing = config.control.routing
         self._by_blocks = routing.policy == "prefix"
         if self._blocks.block_bytes != routing.prefix_block_bytes:
             self._blocks = PrefixBlocks(routing.prefix_block_bytes)
+        self._pass_authorization = not config.key_hashes
+
     def handle(self, http: HttpRequest, connection: ServerConnection) -> None:
         """Answer a request, now or when the engine has."""
         path = http.target
@@ -125,15 +125,15 @@ class App:
             variant = head.variant(priority, credentials)
             keys = merge_keys(endpoint, http.body, body, merging, model, head.merge, variant)
         request_id = self._ids.next(arrived_at_utc_ns)
+        blocks: tuple[int, ...] = ()
+        if self._by_blocks or self._driver.arm_by_prefix:
+            blocks = self._blocks.of(body, model, caller.tenant)
         # Some by place: with more than 15 names a call goes through a dict, thrice as slow.
         request = Request(
             request_id,
             caller.tenant,
             model,
             endpoint,
-        blocks: tuple[int, ...] = ()
-        if self._by_blocks or self._driver.arm_by_prefix:
-            blocks = self._blocks.of(body, model, caller.tenant)
             body.stream,
             http.received_s,
             prompt_tokens_estimate=body.prompt_tokens_estimate,
@@ -147,14 +147,14 @@ class App:
             merge_key=keys.merge,
             batch_key=keys.batch,
             batch_items=keys.batch_items,
+            prefix_blocks=blocks,
+            prefix_block_tokens=self._blocks.block_tokens if blocks else 0,
         )
         body.release()
         id_line = b"x-request-id: req-%x\r\n" % request_id
         call = Call(
             http,
             body,
-            prefix_blocks=blocks,
-            prefix_block_tokens=self._blocks.block_tokens if blocks else 0,
             request,
             headers=head.forwarded(id_line),
             credentials=credentials,

@@ -12,7 +12,7 @@ from mileage.core.request import Endpoint
 from mileage.gateway.media import NO_MEDIA, Media, find_media, may_have_media
 from mileage.gateway.refusals import Refusal
 
-__all__ = ["BYTES_PER_TOKEN", "Body", "parse_body", "upstream_body", "with_lora"]
+__all__ = ["BYTES_PER_TOKEN", "Body", "parse_body", "upstream_body"]
 
 _PREFIX_BYTES = 1024
 """Prompts whose first bytes agree this far are taken to share a prefix."""

@@ -143,14 +143,14 @@ class Driver:
         if self.exchanges:
             await self._idle.wait()
 
-    def arrived(self, exchange: Exchange) -> None:
-        """Take a request on."""
     @property
     def arm_by_prefix(self) -> bool:
         """An experiment's arm b is routed by the blocks of prompts."""
         experiment = self.controller.experiment
         return experiment is not None and experiment.by_prefix
 
+    def arrived(self, exchange: Exchange) -> None:
+        """Take a request on."""
         if self.full and exchange.request.merge_key is not None:
             self._avoid_full(exchange)
         self.exchanges[exchange.request.id] = exchange

@@ -34,16 +34,10 @@ HOG = "while True: pass"
 
 @contextmanager
 def client(gateway: Gateway, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A client process; ended in the end."""
-    command = [sys.executable, doctor_load.__file__, *map(str, arguments), "--url", gateway.url]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        try:
-            time.sleep(SETTLE_S)
-            yield process
-            assert process.poll() is None, process.stderr and process.stderr.read().decode()
-        finally:
-            process.kill()
-            process.wait()
+    """A client process that has begun; ended in the end."""
+    with doctor_load.loading(gateway.url, *arguments) as process:
+        time.sleep(SETTLE_S)
+        yield process
 
 
 @contextmanager

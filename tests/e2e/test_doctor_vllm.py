@@ -1,9 +1,14 @@
-"""A real vLLM (its CPU build), watched while it generates: its pages, its log, its command line."""
+"""A real vLLM (its CPU build), watched while it generates: its pages, its log, its command line.
+
+And two faults of its users, each named first by the command: more clients than it has slots, and a
+time at the head of every prompt.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,15 +22,25 @@ from mileage.doctor.collect.engine_facts import engine_facts
 from mileage.doctor.collect.launch_arguments import launch_facts
 from mileage.doctor.collect.merge_facts import merge_facts
 from mileage.doctor.collect.startup_log import log_facts
+from mileage.measure.exposition import parse
 from mileage.scrape.doctor_engine import watch_engine
+from tests.support.doctor_load import loading
 from tests.support.engine_pages import checked
+from tests.support.gateway import Gateway, run_mileage, wait_until
 from tests.support.vllm_server import VllmServer, converted_model
 
 pytestmark = pytest.mark.heavy
 
-ARGUMENTS = ("--max-model-len", "2048", "--max-num-seqs", "4")
+SLOTS = 2
+ARGUMENTS = ("--max-model-len", "2048", "--max-num-seqs", str(SLOTS))
 WINDOW_S = 8.0
 CLIENTS = 2
+WATCHED = "25s"
+"""Of the 60 s that a finding may take; the rest is for slow machines."""
+LOADED_S = 240.0
+TRIES = 3
+OTHERS_CORES = 0.25
+"""Where other programs take as much of the CPU, the doctor names them first, and rightly."""
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +121,59 @@ def test_its_command_line(vllm: VllmServer) -> None:
     assert facts.engine == "vllm"
     assert facts.configured["settings"] == {
         "max_model_len": 2048,
-        "max_num_seqs": 4,
+        "max_num_seqs": SLOTS,
         "enforce_eager": True,
     }
     assert facts.configured["model"]["name"] == "smollm2"
+
+
+def total(url: str, name: str) -> float:
+    """A figure of its page, over all labels."""
+    page = parse(httpx.get(f"{url}/metrics", timeout=60.0).content, {name})
+    return sum(sample.value or 0.0 for sample in page.samples)
+
+
+def diagnosed(url: str, state: Path) -> dict[str, Any]:
+    """What the command says of what runs there, given no more than its address."""
+    done = run_mileage("doctor", url, "--for", WATCHED, "--json", state=state, timeout_s=300.0)
+    assert done.returncode in (0, 1, 3), done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def causes(answer: dict[str, Any]) -> list[str]:
+    return [found["cause"] for found in answer["findings"]]
+
+
+def is_disturbed(answer: dict[str, Any]) -> bool:
+    others = answer["facts"].get("signals", {}).get("other_process_cpu_cores", 0.0)
+    return isinstance(others, float) and others >= OTHERS_CORES
+
+
+@pytest.mark.quiet
+def test_more_clients_than_slots(vllm: VllmServer, tmp_path: Path) -> None:
+    with loading(f"{vllm.url}/v1", "plain", "--clients", 12):
+        wait_until(
+            lambda: total(vllm.url, "vllm:num_requests_waiting") >= SLOTS, "a queue", LOADED_S
+        )
+        for _ in range(TRIES):
+            answer = diagnosed(vllm.url, tmp_path)
+            if not is_disturbed(answer):
+                break
+    if is_disturbed(answer):
+        pytest.skip("other programs take the CPU: the doctor names them, not the slots")
+    assert causes(answer)[:1] == ["max_num_seqs_cap"], answer
+
+
+@pytest.mark.quiet
+def test_a_time_at_the_head_of_the_prompt(vllm: VllmServer, tmp_path: Path) -> None:
+    with (
+        Gateway(tmp_path, engines=[f"vllm={vllm.url}"], start_s=LOADED_S) as gateway,
+        loading(gateway.url, "dated", "--clients", CLIENTS),
+    ):
+        before = total(vllm.url, "vllm:request_success_total")
+        wait_until(
+            lambda: total(vllm.url, "vllm:request_success_total") >= before + 4, "answers", LOADED_S
+        )
+        answer = diagnosed(gateway.root, gateway.state)
+    assert causes(answer)[:1] == ["volatile_prefix"], answer

@@ -10,7 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 
@@ -23,6 +27,19 @@ TEMPLATE = (
 )
 BUSY_S = 0.5
 TIMEOUT_S = 300.0
+
+
+@contextmanager
+def loading(url: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Such a process, asking at `url` (with its /v1) while the block runs."""
+    command = [sys.executable, __file__, *map(str, arguments), "--url", url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+            assert process.poll() is None, process.stderr and process.stderr.read().decode()
+        finally:
+            process.kill()
+            process.wait()
 
 
 def words(dice: random.Random, count: int) -> str:

@@ -33,8 +33,11 @@ class AdminPlane(msgspec.Struct, frozen=True):
     missing: str | None = None
 
 
-def admin_plane(arguments: DoctorArguments, url: str) -> AdminPlane:
-    """Of the gateway at `url`: as given, else that of this machine's gateway.
+def admin_plane(
+    arguments: DoctorArguments, url: str, authorization: str | None = None
+) -> AdminPlane:
+    """Of the gateway at `url`: as given, else that of this machine's gateway. `authorization`: the
+    value of that header for `url` itself.
 
     Raises:
         ConfigError: the address or the token's file that was given cannot be used.
@@ -42,11 +45,11 @@ def admin_plane(arguments: DoctorArguments, url: str) -> AdminPlane:
     if arguments.admin_url is not None:
         given = url_of(arguments.admin_url, "--admin-url")
         return AdminPlane(given, admin_token(None, arguments.admin_token_file))
-    return asyncio.run(_found(arguments, url))
+    return asyncio.run(_found(arguments, url, authorization))
 
 
-async def _found(arguments: DoctorArguments, url: str) -> AdminPlane:
-    models = await _asked(f"{url}/v1/models", None)
+async def _found(arguments: DoctorArguments, url: str, authorization: str | None) -> AdminPlane:
+    models = await _asked(f"{url}/v1/models", authorization)
     rows = models.get("data") if isinstance(models, dict) else None
     if not isinstance(rows, list) or not any(
         isinstance(row, dict) and row.get("owned_by") == _OWNER for row in rows
@@ -59,7 +62,8 @@ async def _found(arguments: DoctorArguments, url: str) -> AdminPlane:
             raise
         return AdminPlane(missing="its admin plane has a token: --admin-token-file")
     for candidate in _candidates(url):
-        status = await _asked(f"{candidate}/api/v1/status", token)
+        bearer = None if token is None else f"Bearer {token}"
+        status = await _asked(f"{candidate}/api/v1/status", bearer)
         if isinstance(status, dict) and "replicas" in status:
             return AdminPlane(candidate, token)
     return AdminPlane(missing="its admin plane was not found, and it knows most: --admin-url")
@@ -70,8 +74,8 @@ def _candidates(url: str) -> Iterator[str]:
     _, _, port = origin(url)
     seen = {port}
     try:
-        server = find_server(url)
-        for process in (*server.gateway_roots, *server.roots, *server.gateway):
+        # By its port alone: the engines of a gateway may be servers of their own.
+        for process in find_server(url, (url,)).engine:
             for connection in process.net_connections("tcp"):
                 at = connection.laddr
                 if connection.status == psutil.CONN_LISTEN and at.port not in seen:
@@ -83,9 +87,9 @@ def _candidates(url: str) -> Iterator[str]:
     yield _USUAL_URL
 
 
-async def _asked(url: str, token: str | None) -> Any:
+async def _asked(url: str, authorization: str | None) -> Any:
     """The JSON that is answered; None where there is none."""
-    headers = () if token is None else (("authorization", f"Bearer {token}"),)
+    headers = () if authorization is None else (("authorization", authorization),)
     try:
         answer = await fetch(url, headers=headers, timeout_s=_TIMEOUT_S)
         return msgspec.json.decode(answer.body) if answer.status == 200 else None

@@ -48,6 +48,10 @@ class SourceArguments:
         str | None,
         typer.Option(help="Of its series those with these labels: 'namespace=\"prod\"'."),
     ] = None
+    model_repository: Annotated[
+        Path | None,
+        typer.Option(help="Triton's model repository: the config.pbtxt of each model is read."),
+    ] = None
     manifest: Annotated[
         list[Path] | None,
         typer.Option(
@@ -63,6 +67,13 @@ class SourceArguments:
         ),
     ] = None
     duration: Annotated[str, typer.Option("--for", help="How long to watch.")] = "30s"
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable with the API key of the engines that are watched.",
+        ),
+    ] = None
     admin_url: Annotated[
         str | None,
         typer.Option(help="Admin plane of the gateway. [default: of this machine's gateway]"),
@@ -74,14 +85,19 @@ class SourceArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorArguments(SourceArguments):
-    """What to read in place of that, and how to tell."""
+    """What to read in place of that or beside it, and how to tell."""
 
     facts: Annotated[
         Path | None,
-        typer.Option(help="A facts document (JSON) in place of a live look; - reads stdin."),
+        typer.Option(
+            help="A facts document (JSON); - reads stdin. Beside a URL it adds what was not seen."
+        ),
     ] = None
     dump: Annotated[
-        Path | None, typer.Option(help="A directory that `mileage doctor record` has made.")
+        Path | None,
+        typer.Option(
+            help="A directory that `mileage doctor record` has made; beside a URL as --facts."
+        ),
     ] = None
     price: Annotated[
         float | None,

@@ -14,6 +14,7 @@ import typer
 from mileage import __version__
 from mileage.cli.doctor_arguments import DoctorArguments, SourceArguments
 from mileage.cli.doctor_dump import FACTS_FILE
+from mileage.cli.doctor_dump_engines import write_engines
 from mileage.cli.doctor_source import gather
 from mileage.cli.simulate_arguments import taking
 from mileage.cli.whole_file import whole_file
@@ -41,8 +42,9 @@ def register_record(doctor: typer.Typer) -> None:
 def record(context: typer.Context, arguments: RecordArguments) -> None:
     """Write what a diagnosis rests on to a directory, to be sent to a colleague.
 
-    Keys, passwords, addresses and people's names are taken out; read it before you send it. A
-    diagnosis from it: mileage doctor --dump DIRECTORY
+    It holds the facts, and some of the engines' own pages. Keys, passwords, addresses and people's
+    names are taken out; read it before you send it. A diagnosis from it: mileage doctor --dump
+    DIRECTORY
 
     Example: mileage doctor record http://127.0.0.1:8000 --to slow-monday --for 1m
     """
@@ -51,12 +53,14 @@ def record(context: typer.Context, arguments: RecordArguments) -> None:
     gathered = gather(DoctorArguments(**sources))
     redactor = Redactor()
     _write(arguments.to / FACTS_FILE, redactor.document(gathered.document))
+    write_engines(arguments.to, gathered.records, redactor)
     about = {
         "version": __version__,
         "recorded_at_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "watched_for": arguments.duration,
         "urls": arguments.urls or [],
         "notes": gathered.notes,
+        "conflicts": [str(conflict) for conflict in gathered.conflicts],
     }
     _write(arguments.to / _ABOUT_FILE, redactor.document(about))
     typer.echo(f"{arguments.to}: look through it before you send it", err=True)

@@ -8,6 +8,7 @@ import typer
 
 from mileage.cli.bench_document import encoded
 from mileage.cli.doctor_arguments import DoctorArguments
+from mileage.cli.doctor_conflicts import conflict_rows, show_conflicts
 from mileage.cli.doctor_document import doctor_document
 from mileage.cli.doctor_fix import fix
 from mileage.cli.doctor_markdown import diagnosis_markdown
@@ -42,9 +43,10 @@ def run_doctor(arguments: DoctorArguments) -> int:
         document = doctor_document(
             diagnosis, _shown(gathered), gathered.notes, every_rule=arguments.every_rule
         )
-        typer.echo(encoded(document))
+        typer.echo(encoded({**document, "conflicts": conflict_rows(gathered.conflicts)}))
     else:
         show_diagnosis(diagnosis, gathered.notes, every_rule=arguments.every_rule)
+        show_conflicts(gathered.conflicts)
     if arguments.fix:
         fix(arguments, diagnosis, gathered.admin_url or arguments.admin_url, gathered.url)
     return _CODES[diagnosis.verdict]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from mileage.doctor.collect.engine_record import EngineRecord
 from mileage.doctor.collect.facts_document import FactsDocument
 from mileage.doctor.collect.gpu_facts import gpu_facts
 from mileage.doctor.collect.host_facts import host_facts
-from mileage.doctor.collect.merge_facts import SourcedFacts, merge_facts
+from mileage.doctor.collect.merge_facts import FactConflict, SourcedFacts, merge_facts
 from mileage.doctor.collect.merge_replicas import merge_replicas
 from mileage.doctor.collect.process_facts import EngineProcess, process_facts
 from mileage.scrape.doctor_engine import watch_engine
@@ -38,14 +38,18 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Pages of exporters."""
     admin_url: str | None = None
     admin_token: str | None = None
+    authorization: Mapping[str, str] = {}
+    """Value of that header by URL of an engine; "" is for any other."""
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """Facts, for each source that told nothing why, and what engines answered."""
+    """Facts, for each source that told nothing why, what engines answered, and where two sources
+    contradict each other."""
 
     document: FactsDocument
     notes: dict[str, str]
     records: tuple[EngineRecord, ...] = ()
+    conflicts: tuple[FactConflict, ...] = ()
 
 
 def watch(plan: WatchPlan) -> Watched:
@@ -76,7 +80,7 @@ async def _watch(plan: WatchPlan) -> Watched:
             local=any(_is_here(url) for url in engine_urls),
         )
     )
-    watching = [_engine(url, plan.window_s, notes) for url in engine_urls]
+    watching = [_engine(url, plan, notes) for url in engine_urls]
     engines = [each for each in await asyncio.gather(*watching) if each is not None]
     seen = await gpus
     if not watching:
@@ -92,12 +96,14 @@ async def _watch(plan: WatchPlan) -> Watched:
     if gateway is None and not engines and not seen.samples:
         raise EngineError((*plan.urls, *plan.dcgm_urls)[0], "; ".join(notes.values()))
     # The gateway knows what all replicas do; an engine's own figures say more of the inside.
-    parts = [*_of_engines(engines), *parts]
+    of_engines, conflicts = _of_engines(engines)
+    parts = [*of_engines, *parts]
     parts.append(SourcedFacts(source="host", standing="measured", document=host_facts(looks)))
     document = gpu_facts(seen.samples, seen.limits)
     parts.append(SourcedFacts(source="GPUs", standing="measured", document=document))
     records = tuple(each.record for each in engines)
-    return Watched(merge_facts(parts).document, notes, records)
+    merged = merge_facts(parts)
+    return Watched(merged.document, notes, records, (*conflicts, *merged.conflicts))
 
 
 def _is_here(url: str) -> bool:
@@ -122,9 +128,10 @@ class _Engine(msgspec.Struct, frozen=True):
         return (*told, *process_facts(self.process, place=self.record.url, version=version))
 
 
-async def _engine(url: str, window_s: float, notes: dict[str, str]) -> _Engine | None:
+async def _engine(url: str, plan: WatchPlan, notes: dict[str, str]) -> _Engine | None:
+    key = plan.authorization.get(url, plan.authorization.get(""))
     try:
-        record = await watch_engine(url, window_s=window_s)
+        record = await watch_engine(url, window_s=plan.window_s, authorization=key)
     except EngineError as error:
         notes[url] = error.message
         return None
@@ -135,9 +142,14 @@ async def _engine(url: str, window_s: float, notes: dict[str, str]) -> _Engine |
         return _Engine(record, None)
 
 
-def _of_engines(engines: Sequence[_Engine]) -> list[SourcedFacts]:
-    """Of one engine its sources; of several one document, whose signals are lists."""
+def _of_engines(
+    engines: Sequence[_Engine],
+) -> tuple[list[SourcedFacts], tuple[FactConflict, ...]]:
+    """Of one engine its sources; of several one document, whose signals are lists, and where the
+    sources of one of them contradict each other."""
     if len(engines) < 2:
-        return [part for engine in engines for part in engine.facts()]
-    document = merge_replicas([merge_facts(engine.facts()).document for engine in engines])
-    return [SourcedFacts(source="engines", standing="measured", document=document)]
+        return [part for engine in engines for part in engine.facts()], ()
+    merged = [merge_facts(engine.facts()) for engine in engines]
+    document = merge_replicas([each.document for each in merged])
+    conflicts = tuple(conflict for each in merged for conflict in each.conflicts)
+    return [SourcedFacts(source="engines", standing="measured", document=document)], conflicts

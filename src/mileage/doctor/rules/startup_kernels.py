@@ -9,6 +9,7 @@ from mileage.doctor.contrast import contrasts
 from mileage.doctor.evidence import Evidence
 from mileage.doctor.opinion import Change, Opinion
 from mileage.doctor.rule import Rule, rule
+from mileage.doctor.rules.host_load import no_gpu
 from mileage.doctor.start_phases import START_TIMES, StartPhases, cpu_saturated
 
 __all__ = ["RULES"]
@@ -99,6 +100,10 @@ def kernels_are_built_at_each_start(e: Evidence) -> Opinion:
     case.refutes(e.is_one_of("storage.kernel_cache", "populated"))
     case.refutes(both(start.kernels.below(NOTICED_S), start.silent.below(NOTICED_S)))
     case.refutes(start.smaller(start.kernels))
+    case.refutes(no_gpu(e))
+    late, ready = _late_first_answer(e, start), start.engine_init
+    if late.truth is not True:  # the engine was ready soon: the gap lies before it
+        case.refutes(both(ready.below(NOTICED_S), start.kernels.below(NOTICED_S)))
     case.sign(_eager_does_not_help(e), yes=2.0)
     case.sign(both(eager, long), yes=0.7)
     case.sign(either(*cpu_saturated(e)), yes=-1.0)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from mileage.policy.engine_knobs import KNOBS
 from tests.support.raw_http import RawClient, get, post
-from tests.support.vllm_control import Control, EngineLoad
+from tests.support.vllm_control import PATIENCE_S, Control, EngineLoad
 from tests.support.vllm_server import CONTROL_TOKEN, PLUGIN, VllmServer, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -161,16 +162,23 @@ def test_a_wrong_token_is_a_401(server: VllmServer, control: Control) -> None:
 
 def test_beyond_the_queue_limit_there_is_a_503(server: VllmServer, control: Control) -> None:
     control.set(active_max=1, waiting_max=0)
+    url = f"{server.url}/v1/completions"
     asked = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 1}
-    with EngineLoad(server, 1, prompt_tokens=8, output_tokens=1000):
-        control.until("one runs", lambda found: found["ranks"][0]["running"] == 1)
-        answer = httpx.post(f"{server.url}/v1/completions", json=asked, timeout=60.0)
+    long = {**asked, "max_tokens": LENGTH - 8, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", url, json=long, timeout=PATIENCE_S) as first:
+        assert first.status_code == 200
+        answer = httpx.post(url, json=asked, timeout=PATIENCE_S)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
         assert int(answer.headers["retry-after"]) >= 1
         for path in ("/health", "/v1/models", "/metrics"):
-            assert httpx.get(server.url + path, timeout=60.0).status_code == 200
-        control.set(waiting_max=None)
-    assert httpx.post(f"{server.url}/v1/completions", json=asked, timeout=60.0).is_success
+            assert httpx.get(server.url + path, timeout=PATIENCE_S).status_code == 200
+    # Its client left: the engine stops, and the place is free.
+    control.until("it ended", lambda found: found["ranks"][0]["running"] == 0)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (answer := httpx.post(url, json=asked, timeout=PATIENCE_S)).is_success:
+        assert answer.status_code == 503
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def mileage(*arguments: str) -> list[str]:

@@ -14,9 +14,10 @@ import httpx
 
 from tests.support.vllm_server import CONTROL_TOKEN, VllmServer
 
-__all__ = ["Control", "EngineLoad"]
+__all__ = ["PATIENCE_S", "Control", "EngineLoad"]
 
 PATIENCE_S = 120.0
+"""The longest wait for anything: a busy machine is no failure."""
 _PATH = "/mileage/control"
 _VOCABULARY = 49_000
 NOTHING = {"active_max": None, "step_tokens_max": None, "long_prefill_tokens_max": None}

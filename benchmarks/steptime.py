@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,8 @@ from benchmarks.support.machine import describe
 from benchmarks.support.measured import Measured, Readings, read
 from benchmarks.support.output import Output
 from benchmarks.support.steptime_fit import fit
-from benchmarks.support.steptime_judge import Judged, judge, within_rows
+from benchmarks.support.steptime_judge import Judged, fitted_without, judge, within_rows
+from benchmarks.support.steptime_pairs import pair_figures
 from benchmarks.support.steptime_table import TABLE, table_text
 from benchmarks.support.verdict import Bar, verdict
 from mileage.costmodel.operators import Array
@@ -94,6 +95,13 @@ def show(output: Output, judged: Sequence[Judged], readings: Readings) -> None:
     output.table("Rows that are not used", ("source", "why", "rows"), left)
 
 
+def show_pairs(output: Output, pairs: Mapping[str, Mapping[str, object]]) -> None:
+    """How far off ratios of two runs are."""
+    columns = ("pairs that differ in", "TPOT pairs", "within x", "TTFT pairs", "within x")
+    rows = [(kind, *row.values()) for kind, row in pairs.items()]
+    output.table("Four of five measured ratios of two runs are within", columns, rows)
+
+
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
@@ -126,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     found = judge(readings.rows, output.say)
     show(output, found, readings)
-    result = figures(found)
+    pairs = pair_figures(readings.rows, lambda name: fitted_without(readings.rows, name))
+    show_pairs(output, pairs)
+    result = {**figures(found), "pairs": pairs}
     return output.finish({**result, "machine": describe()}, verdict(result, BARS))
 
 

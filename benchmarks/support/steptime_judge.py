@@ -17,7 +17,15 @@ from benchmarks.support.steptime_fit import Predictor, fit
 from mileage.costmodel.efficiency import Efficiency
 from mileage.costmodel.operators import Array
 
-__all__ = ["COVERAGE", "SATURATED_RATIO", "Judged", "judge", "spread", "within_rows"]
+__all__ = [
+    "COVERAGE",
+    "SATURATED_RATIO",
+    "Judged",
+    "fitted_without",
+    "judge",
+    "spread",
+    "within_rows",
+]
 
 COVERAGE = 0.8
 """Share of rows that an interval shall cover."""
@@ -50,9 +58,9 @@ def judge(rows: Sequence[Measured], tell: Callable[[str], None]) -> list[Judged]
     for name in names:
         tell(f"fitting without {name}")
         others = [other for other in names if other != name]
-        efficiency = fit([row for row in rows if row.source_class != name])
+        efficiency = fitted_without(rows, name)
         errors = _errors(rows, name, efficiency)
-        inner = [_errors(rows, other, _without(rows, name, other)) for other in others]
+        inner = [_errors(rows, other, fitted_without(rows, name, other)) for other in others]
         found.append(
             Judged(
                 source_class=name,
@@ -68,7 +76,7 @@ def judge(rows: Sequence[Measured], tell: Callable[[str], None]) -> list[Judged]
 _FITS: dict[tuple[int, frozenset[str]], Efficiency] = {}
 
 
-def _without(rows: Sequence[Measured], *names: str) -> Efficiency:
+def fitted_without(rows: Sequence[Measured], *names: str) -> Efficiency:
     """The fit without these classes; each set is fitted once."""
     key = (id(rows), frozenset(names))
     if key not in _FITS:
@@ -106,7 +114,7 @@ def within_rows(rows: Sequence[Measured]) -> tuple[tuple[float, float], tuple[fl
 
     From every class, predicted without it: what to expect of a source that is not known.
     """
-    errors = [_errors(rows, name, _without(rows, name)) for name in classes(rows)]
+    errors = [_errors(rows, name, fitted_without(rows, name)) for name in classes(rows)]
     return _multiples([e.tpot for e in errors]), _multiples([e.ttft for e in errors])
 
 

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.support.measured import Measured, read
 from benchmarks.support.steptime_fit import Predictor, fit
 from benchmarks.support.steptime_judge import spread
+from benchmarks.support.steptime_pairs import pair_errors
 from benchmarks.support.steptime_table import TABLE, table_text
 from mileage.costmodel import efficiency_table
 from mileage.costmodel.efficiency import Efficiency
@@ -130,3 +131,19 @@ def test_the_table_in_use_was_written_by_the_benchmark() -> None:
     for name in efficiency_table.__all__:
         assert again[name] == namespace[name]
     assert TABLE.read_text("utf-8") == text
+
+
+def test_pairs_of_one_setup_share_what_both_are_off_by(tmp_path: Path) -> None:
+    rows, _ = readings(
+        tmp_path / "m.csv",
+        {"batch_or_concurrency": "16"},
+        {"batch_or_concurrency": "32", "tpot_mean_ms": "15"},
+        {"batch_or_concurrency": "16", "tpot_mean_ms": "21", "precision": "bf16"},
+        {"batch_or_concurrency": "64", "tpot_mean_ms": "19", "input_len": "2048"},
+    )
+    errors = np.array([0.3, 0.35, 0.2, 0.9])
+    assert pair_errors(rows, errors, "concurrency") == pytest.approx([-0.05])
+    assert pair_errors(rows, errors, "weights") == pytest.approx([0.1])
+    assert pair_errors(rows, errors, "tensor_parallel") == []
+    errors[1] = np.nan
+    assert pair_errors(rows, errors, "concurrency") == []

@@ -16,7 +16,7 @@ from mileage.doctor.gain.weight_format import kv_format
 from mileage.doctor.interval import Interval
 from mileage.doctor.opinion import Change
 
-__all__ = ["Pair", "changed", "held_back"]
+__all__ = ["Pair", "changed", "held_back", "unsimulated"]
 
 POOLS: Final = ("client.max_connections", "proxy.max_connections", "proxy.max_parallel_requests")
 """Settings that hold requests back before they reach the engine."""
@@ -38,9 +38,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changed(pair: Pair, changes: Sequence[Change]) -> Pair | Unsimulated:
-    """As it would be with all of the changes; else which of them is not simulated."""
-    if not changes:
-        return Unsimulated("the remedy is no setting that is simulated")
+    """As it would be with all of the changes, each of which is known; else what is in the way."""
     setup, load = pair.setup, pair.load
     for change in changes:
         if change.setting in POOLS:
@@ -49,15 +47,24 @@ def changed(pair: Pair, changes: Sequence[Change]) -> Pair | Unsimulated:
                 return Unsimulated("how many requests are wanted in flight is not known")
             load = msgspec.structs.replace(load, in_flight=load.in_flight.clipped(1.0, float(cap)))
             continue
-        make = _CHANGES.get(change.setting)
         try:
-            made = None if make is None else make(setup, change.value)
+            made = _CHANGES[change.setting](setup, change.value)
         except ConfigError as error:
             return Unsimulated(f"the cost model cannot do it: {error}")
         if made is None:
-            return Unsimulated(f"a change of {change.setting} is not simulated")
+            return Unsimulated(f"this change of {change.setting} is not simulated")
         setup = made
     return Pair(setup=setup, load=load)
+
+
+def unsimulated(changes: Sequence[Change]) -> Unsimulated | None:
+    """Whether one of the changes is none that the simulator knows, whatever else is known."""
+    if not changes:
+        return Unsimulated("the remedy is no setting that is simulated")
+    for change in changes:
+        if change.setting not in _CHANGES and change.setting not in POOLS:
+            return Unsimulated(f"a change of {change.setting} is not simulated")
+    return None
 
 
 def held_back(pair: Pair, evidence: Evidence, changes: Sequence[Change]) -> Pair | Unsimulated:
@@ -86,12 +93,21 @@ def _set(field: str) -> Callable[[Setup, Value], Setup | None]:
     return make
 
 
-def _deployed(field: str) -> Callable[[Setup, Value], Setup | None]:
-    def make(setup: Setup, value: Value) -> Setup | None:
-        deployment = msgspec.structs.replace(setup.deployment, **{field: value})
-        return msgspec.structs.replace(setup, deployment=deployment)
+def _deployed(setup: Setup, **fields: object) -> Setup:
+    deployment = msgspec.structs.replace(setup.deployment, **fields)
+    return msgspec.structs.replace(setup, deployment=deployment)
 
-    return make
+
+def _memory(setup: Setup, value: Value) -> Setup | None:
+    if not isinstance(value, (int, float)):
+        return None
+    return _deployed(setup, gpu_memory_utilization_ratio=float(value))
+
+
+def _width(setup: Setup, value: Value) -> Setup | None:
+    if not isinstance(value, (int, float)):
+        return None
+    return _deployed(setup, tensor_parallel=int(value))
 
 
 def _ranks(setup: Setup, value: Value) -> Setup | None:
@@ -104,12 +120,12 @@ def _ranks(setup: Setup, value: Value) -> Setup | None:
 
 def _weights(setup: Setup, value: Value) -> Setup | None:
     """Other weights; a slower kernel for the same ones is nothing that the cost model knows."""
-    return _deployed("weights")(setup, "fp8") if value == "fp8" else None
+    return _deployed(setup, weights="fp8") if value == "fp8" else None
 
 
 def _kv(setup: Setup, value: Value) -> Setup | None:
     kind = kv_format(value) if isinstance(value, str) else None
-    return None if kind is None else _deployed("kv")(setup, kind)
+    return None if kind is None else _deployed(setup, kv=kind)
 
 
 def _eager(setup: Setup, value: Value) -> Setup | None:
@@ -129,8 +145,8 @@ _CHANGES: Final[Mapping[str, Callable[[Setup, Value], Setup | None]]] = {
     "max_num_batched_tokens": _set("step_tokens_max"),
     "enable_chunked_prefill": _set("chunked_prefill"),
     "enable_prefix_caching": _set("prefix_cache"),
-    "gpu_memory_utilization": _deployed("gpu_memory_utilization_ratio"),
-    "tensor_parallel_size": _deployed("tensor_parallel"),
+    "gpu_memory_utilization": _memory,
+    "tensor_parallel_size": _width,
     "data_parallel_size": _ranks,
     "quantization": _weights,
     "kv_cache_dtype": _kv,

@@ -8,7 +8,7 @@ from typing import Final
 from mileage.costmodel.efficiency_table import TPOT_INTERVAL
 from mileage.doctor.evidence import Evidence
 from mileage.doctor.finding import Gain, GainMetric
-from mileage.doctor.gain.changed import Pair, changed, held_back
+from mileage.doctor.gain.changed import Pair, changed, held_back, unsimulated
 from mileage.doctor.gain.load import load_of
 from mileage.doctor.gain.setup import Setup, setup_of
 from mileage.doctor.gain.simulator import RUNS, Figures, Simulator, in_flight_of
@@ -37,6 +37,9 @@ def simulated_gains(
     evidence: Evidence, changes: Sequence[Change], simulator: Simulator
 ) -> tuple[Gain, ...] | Unsimulated:
     """After over before of throughput, TTFT and ITL; else why there is none."""
+    other = unsimulated(changes)
+    if other is not None:
+        return other
     load = load_of(evidence)
     if isinstance(load, Unsimulated):
         return load
@@ -93,7 +96,12 @@ def _gain(
     error = TTFT_ERROR if metric == "ttft_p99_ratio" else THROUGHPUT_ERROR
     low, high = min(ratios), max(ratios)
     low, high = low / _error(low, error), high * _error(high, error)
-    return Gain(metric=metric, low=round(low, 3), high=round(high, 3), basis=basis)
+    return Gain(metric=metric, low=_shown(low), high=_shown(high), basis=basis)
+
+
+def _shown(ratio: float) -> float:
+    """To three significant digits: a TTFT may fall to a thousandth."""
+    return float(f"{ratio:.3g}")
 
 
 def _error(ratio: float, most: float) -> float:

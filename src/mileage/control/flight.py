@@ -109,8 +109,8 @@ class Flight(msgspec.Struct, eq=False):
         work = self.work
         if blocks:
             cached, block_tokens = replica.cached, self.request.prefix_block_tokens
-            if replica.kv_tokens_max is not None:
-                cached.room(replica.kv_tokens_max, block_tokens)
+            if replica.cached_tokens_max is not None:
+                cached.room(replica.cached_tokens_max, block_tokens)
             self.guess = cached.sent(blocks)
             work = work_after_hit(work, min(self.guess.hit * block_tokens, self.prompt_tokens))
             cached.worked(work, now_s)

@@ -42,6 +42,11 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens_total: float | None = None
     output_tokens_total: float | None = None
     compute_busy_ratio: float | None = None
+    kv_stored_tokens: int | None = None
+    """Tokens that its prefix cache holds, by the engine's cache events; None while it is not full:
+    then that says nothing about its size."""
+    kv_cleared_total: int | None = None
+    """How often it was seen to be emptied, by these events."""
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the observation; never negative, also when clocks disagree slightly."""

@@ -58,6 +58,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Its GPUs are in this machine, Hopper or newer: ask NVML how busy they are."""
     gpu_ids: tuple[str, ...] = ()
     """Its GPUs there, by index or UUID, or either with /ID of a MIG instance; empty: all."""
+    kv_events_url: str | None = None
+    """Where it publishes the events of its prefix cache (tcp://host:5557): the endpoint of vLLM's
+    --kv-events-config. Needs pyzmq: pip install 'mileage[kv_events]'."""
+    kv_events_replay_url: str | None = None
+    """Where it tells again what was missed of them: replay_endpoint there."""
+    kv_events_ranks: int = 1
+    """Data-parallel ranks that publish; rank r at the port of the address plus r."""
     running_max: int | None = None
     """Requests that the engine runs at once (vLLM's max_num_seqs, say). None: as it tells, or as
     is seen of it."""
@@ -105,6 +112,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ):
             require_positive(f"engines.{key}", getattr(self, key))
         self._check_gpus()
+        require_range("engines.kv_events_ranks", self.kv_events_ranks, 1, 1024)
+        if self.kv_events_replay_url is not None and self.kv_events_url is None:
+            expected = "none without kv_events_url"
+            raise ConfigError("engines.kv_events_replay_url", self.kv_events_replay_url, expected)
         require_at_least("engines.connections_max", self.connections_max, 1)
         if self.running_max is not None:
             require_at_least("engines.running_max", self.running_max, 1)

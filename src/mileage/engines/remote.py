@@ -48,6 +48,9 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     dcgm_url: str | None
     nvml: bool
     gpu_ids: tuple[str, ...]
+    kv_events_url: str | None
+    kv_events_replay_url: str | None
+    kv_events_ranks: int
     gpus: float
     gpu: str
     """As the catalogue spells it; empty: not known."""
@@ -118,6 +121,9 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         dcgm_url=dcgm_url,
         nvml=config.nvml,
         gpu_ids=config.gpu_ids,
+        kv_events_url=config.kv_events_url,
+        kv_events_replay_url=config.kv_events_replay_url,
+        kv_events_ranks=config.kv_events_ranks,
         gpus=config.gpus,
         gpu=config.gpu_name,
         health_interval_s=config.health_interval_s,

@@ -107,9 +107,13 @@ class ReplicaLoad:
         return work * self._rate.s_per_token
 
     @property
-    def kv_tokens_max(self) -> int | None:
-        """Tokens that the engine's KV cache holds, by its last view; None: not known."""
-        return None if self._view is None else self._view.kv_tokens_max
+    def cached_tokens_max(self) -> int | None:
+        """Tokens that the engine's prefix cache has room for, by its last view: what it holds when
+        it is full, where its events tell, else the size of its KV cache. None: not known."""
+        view = self._view
+        if view is None:
+            return None
+        return view.kv_tokens_max if view.kv_stored_tokens is None else view.kv_stored_tokens
 
     @property
     def work_per_s(self) -> float:
@@ -188,6 +192,8 @@ class ReplicaLoad:
         last = self._view
         if last is not None and view.observed_s <= last.observed_s:
             return
+        if last is not None and view.kv_cleared_total != last.kv_cleared_total:
+            self.cached.clear()
         if last is not None and view.observed_s - last.observed_s > self.view_max_age_s:
             last = None
         self._view = view

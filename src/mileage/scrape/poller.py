@@ -8,7 +8,9 @@ from random import Random
 
 from mileage.core.errors import ConfigError
 from mileage.core.events import Event
+from mileage.policy.prefix_directory.directory import BlockDirectory
 from mileage.scrape.busy import BusySource, busy_source
+from mileage.scrape.kv_cache import KvCache
 from mileage.scrape.target import PollStatus, PollTarget
 from mileage.scrape.watch import Watch
 from mileage.wire.fetch import Fetch, fetch
@@ -38,6 +40,8 @@ class Poller:
     ) -> None:
         self._emit, self._clock, self._rng, self._fetch = emit, clock, rng, fetch
         self._running = False
+        self.directory = BlockDirectory()
+        """Which replicas hold which blocks of KV cache, of those that tell."""
         self._watches: dict[str, Watch] = {}
         for target in targets:
             self.add(target)
@@ -68,10 +72,16 @@ class Poller:
             rng=self._rng,
             fetch=self._fetch,
             busy=busy or busy_source(target, self._fetch),
+            cache=self._cache_of(target),
         )
         self._watches[target.name] = watch
         if self._running:
             watch.start()
+
+    def _cache_of(self, target: PollTarget) -> KvCache | None:
+        """What hears the events of its prefix cache."""
+        url = target.kv_events_url
+        return None if url is None else KvCache(target, url, self.directory)
 
     async def remove(self, name: str) -> None:
         """Watch a replica no more; emits nothing about it from now on. KeyError if unknown."""

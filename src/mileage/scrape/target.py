@@ -40,6 +40,10 @@ class PollTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The replica's GPUs there, or on this machine; empty: all."""
     nvml: bool = False
     """The GPUs are of this machine: ask NVML."""
+    kv_events_url: str | None = None
+    """Where the first rank of the engine publishes its cache events."""
+    kv_events_replay_url: str | None = None
+    kv_events_ranks: int = 1
     failures_max: int = FAILURES_MAX
     timeouts_max: int = TIMEOUTS_MAX
 

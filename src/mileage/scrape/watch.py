@@ -15,6 +15,7 @@ from mileage.core.replica import ReplicaView
 from mileage.scrape.busy import BusySource
 from mileage.scrape.health import Health
 from mileage.scrape.inquiry import Inquiry, NoMetricsError, NotReadyError
+from mileage.scrape.kv_cache import KvCache
 from mileage.scrape.model_list import ModelList
 from mileage.scrape.target import PollStatus, PollTarget
 from mileage.wire.fetch import Fetch, FetchError
@@ -43,9 +44,11 @@ class Watch:
         rng: Random,
         fetch: Fetch,
         busy: BusySource | None = None,
+        cache: KvCache | None = None,
     ) -> None:
         self.target = target
         self._emit, self._clock, self._rng, self._busy = emit, clock, rng, busy
+        self._cache = cache
         self._inquiry = Inquiry(target, fetch)
         self._health = Health(failures_max=target.failures_max, timeouts_max=target.timeouts_max)
         self._models: ModelList | None = None
@@ -77,6 +80,8 @@ class Watch:
         if self._busy is not None:
             steps.append((self._read_busy, self._busy_now, target.scrape_interval_s))
         self._tasks = [asyncio.create_task(self._repeat(*step)) for step in steps]
+        if self._cache is not None:
+            self._cache.start()
 
     async def stop(self) -> None:
         """End; returns when nothing of it runs any more."""
@@ -86,6 +91,8 @@ class Watch:
         self._tasks = []
         if self._busy is not None:
             self._busy.close()
+        if self._cache is not None:
+            await self._cache.stop()
 
     def check_now(self) -> None:
         """Do the next health check at once."""
@@ -212,6 +219,8 @@ class Watch:
         return interval_s
 
     def _observed(self, view: ReplicaView) -> None:
+        if self._cache is not None:
+            view = self._cache.complete(view)
         self._view = view
         self._emit(Observed(view))
 

@@ -279,3 +279,17 @@ def test_in_another_fleet_it_starts_afresh() -> None:
     run(load, side_by_side=1, each_s=1.0, until_s=60.0)
     assert rates.speed == 50.0
     assert other.speed == pytest.approx(101.0)
+
+
+def test_a_cache_that_was_emptied_is_not_taken_for_full() -> None:
+    replica, _ = new_load()
+    replica.observed(view(1.0, kv_tokens_max=1000), 1.0)
+    assert replica.cached_tokens_max == 1000
+    full = {"kv_tokens_max": 1000, "kv_stored_tokens": 800}
+    replica.observed(view(2.0, **full, kv_cleared_total=0), 2.0)
+    assert replica.cached_tokens_max == 800
+    replica.cached.sent((1, 2, 3))
+    replica.observed(view(3.0, **full, kv_cleared_total=0), 3.0)
+    assert replica.cached.match((1, 2, 3)) == 3
+    replica.observed(view(4.0, **full, kv_cleared_total=1), 4.0)
+    assert replica.cached.match((1, 2, 3)) == 0

@@ -1,0 +1,69 @@
+"""KvCache: what the cache events of all ranks of a replica add to its views."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mileage.core.errors import ConfigError
+from mileage.core.replica import ReplicaView
+from mileage.policy.prefix_directory.directory import BlockDirectory
+from mileage.scrape.kv_events import KvEvents
+from mileage.scrape.target import PollTarget
+
+__all__ = ["KvCache"]
+
+
+class KvCache:
+    """Listens to every rank of the replica; rank r publishes at the port of the address plus r.
+
+    Raises ConfigError for an address that is none, and where pyzmq is not installed.
+    """
+
+    def __init__(self, target: PollTarget, url: str, directory: BlockDirectory) -> None:
+        replay_url = target.kv_events_replay_url
+        self._ranks = [
+            KvEvents(
+                _of_rank("engines.kv_events_url", url, rank),
+                None
+                if replay_url is None
+                else _of_rank("engines.kv_events_replay_url", replay_url, rank),
+                directory,
+                replica=target.name,
+                rank=rank,
+            )
+            for rank in range(target.kv_events_ranks)
+        ]
+
+    def start(self) -> None:
+        """Begin, in a running event loop."""
+        for rank in self._ranks:
+            rank.start()
+
+    async def stop(self) -> None:
+        """End."""
+        await asyncio.gather(*(rank.stop() for rank in self._ranks))
+
+    def complete(self, view: ReplicaView) -> ReplicaView:
+        """The view, with what the cache holds, where it is full, and how often it was emptied."""
+        feeds = [rank.feed for rank in self._ranks]
+        full = all(feed.evicting for feed in feeds)
+        return msgspec.structs.replace(
+            view,
+            kv_stored_tokens=sum(feed.stored_tokens for feed in feeds) if full else None,
+            kv_cleared_total=sum(feed.cleared_total for feed in feeds),
+        )
+
+
+def _of_rank(key: str, url: str, rank: int) -> str:
+    """The address of one rank."""
+    try:
+        split = urlsplit(url)
+        port = split.port
+    except ValueError:
+        port = None
+    if port is None or split.scheme != "tcp" or not split.hostname:
+        raise ConfigError(key, url, "tcp://host:port, the endpoint of the engine's event publisher")
+    return f"{url[: url.rindex(':')]}:{port + rank}"

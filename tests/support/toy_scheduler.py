@@ -43,6 +43,7 @@ def output_of(
     fresh = [SimpleNamespace(req_id=name, num_computed_tokens=before) for name, before, _ in new]
     tokens = {name: count for name, _, count in new} | {each[0]: each[2] for each in cached}
     return SimpleNamespace(
+        finished_req_ids=set(),
         num_scheduled_tokens=tokens,
         total_num_scheduled_tokens=sum(tokens.values()),
         scheduled_new_reqs=fresh,
@@ -98,7 +99,7 @@ class ToyScheduler:
             request = self.requests[name]
             request.num_computed_tokens += tokens
             request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens_with_spec
-        self.finished_req_ids = set()
+        output.finished_req_ids, self.finished_req_ids = self.finished_req_ids, set()
         return output
 
     def update(self, output: Any, now_s: float) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from mileage.vllm_plugin import scheduler_class
 from mileage.vllm_plugin.capability import probe
 from mileage.vllm_plugin.policy_host import PolicyHost
 from mileage.vllm_plugin.policy_settings import decode_policy
@@ -31,7 +32,8 @@ class _Run:
     """One engine in virtual time."""
 
     def __init__(self, document: dict[str, Any], model: Path) -> None:
-        self.scheduler = make_scheduler(document["config"], model)
+        build = scheduler_class.make_scheduler if document["scheduler"] == "class" else None
+        self.scheduler = make_scheduler(document["config"], model, build)
         self.base_s, self.token_s = document["step_s"]
         core = SimpleNamespace(scheduler=self.scheduler, vllm_config=self.scheduler.vllm_config)
         self.host = PolicyHost(self.scheduler, probe(core))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ MODEL = {
 }
 
 
-def make_scheduler(config: dict[str, Any], model: Path) -> Any:
-    """A scheduler of vLLM, for the model in this directory."""
+def make_scheduler(
+    config: dict[str, Any], model: Path, build: Callable[..., Any] | None = None
+) -> Any:
+    """A scheduler of vLLM, or what `build` makes of the same, for the model in this directory."""
     import torch
     from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -61,7 +64,7 @@ def make_scheduler(config: dict[str, Any], model: Path) -> Any:
     spec = FullAttentionSpec(
         block_size=block_tokens, num_kv_heads=1, head_size=64, dtype=torch.float32
     )
-    return Scheduler(
+    return (build or Scheduler)(
         vllm_config=vllm_config,
         kv_cache_config=KVCacheConfig(
             num_blocks=blocks,

@@ -18,6 +18,7 @@ from mileage.vllm_plugin.answers import Answers, Step
 from mileage.vllm_plugin.capability import EngineFacts
 from mileage.vllm_plugin.limit_host import LimitHost
 from mileage.vllm_plugin.policy_settings import PolicySettings
+from mileage.vllm_plugin.prompt_order import PromptOrder
 from mileage.vllm_plugin.step_reading import (
     Running,
     decodes_first,
@@ -30,15 +31,17 @@ __all__ = ["PolicyHost"]
 
 _TOKENS: Final = "max_num_scheduled_tokens"
 _ACTIVE: Final = "max_num_active_reqs"
+_ORDER: Final = "mileage_order"
+"""Only schedulers of our own class have it (`scheduler_class`)."""
 _RENEWED_KEPT: Final = 4096
 
 
 class PolicyHost:
     """The policies of one scheduler; without settings it does nothing, and nothing is changed.
 
-    Requests are taken in the order of the scheduler. What it was started with, and below that what
-    `bound_by` says, is the most that a policy can choose; it comes back when policies are switched
-    off, and when one of them fails.
+    Requests are taken in the order of the scheduler, unless that is of our own class. What it was
+    started with, and below that what `bound_by` says, is the most that a policy can choose; it
+    comes back when policies are switched off, and when one of them fails.
     """
 
     def __init__(self, scheduler: Any, facts: EngineFacts) -> None:
@@ -70,7 +73,10 @@ class PolicyHost:
         """What this engine cannot have decided by a policy, and why."""
         can = self._facts.capabilities
         knobs = {"limits": can["active_max"], "budget": can["step_tokens_max"]}
-        return {name: why for name, why in knobs.items() if isinstance(why, str)}
+        found = {name: why for name, why in knobs.items() if isinstance(why, str)}
+        if not hasattr(self._scheduler, _ORDER):
+            found["ordering"] = "the engine was not started with mileage's scheduler class"
+        return found
 
     def configure(self, settings: PolicySettings | None) -> None:
         """Begin with fresh policies; None: switch them off, and set everything back."""
@@ -88,6 +94,8 @@ class PolicyHost:
             self._budget = make_budget(settings.budget, settings.itl_target_s, settings.model)
         if settings.limits is not None and "limits" not in lacks:
             self._limits = LimitHost(settings, self._most("active_max"))
+        if settings.ordering is not None and "ordering" not in lacks:
+            self._scheduler.mileage_order = PromptOrder(settings, self._budget)
         self._came = len(self._scheduler.requests) + self._gone
 
     def bound_by(self, knobs: EngineKnobs) -> None:
@@ -104,6 +112,8 @@ class PolicyHost:
             self._scheduler.max_num_scheduled_tokens = self._most("step_tokens_max")
         if self._limits is not None:
             self._scheduler.max_num_active_reqs = self._most("active_max")
+        if hasattr(self._scheduler, _ORDER):
+            self._scheduler.mileage_order = None
 
     def begin(self, now_s: float, offset_s: float) -> None:
         """The scheduler is about to plan a step. `offset_s` added to the wall time, in which
@@ -112,9 +122,12 @@ class PolicyHost:
             return
         self._now_s, self._offset_s = now_s, offset_s
         try:
-            running = read_running(self._scheduler)
-            self._answers.observe(running.decoding, self._scheduler.requests, offset_s)
+            order: PromptOrder | None = getattr(self._scheduler, _ORDER, None)
             slots = self._slots(now_s)
+            if order is not None:
+                order.arrange(self._scheduler, now_s, offset_s)
+            running = read_running(self._scheduler, () if order is None else order.held)
+            self._answers.observe(running.decoding, self._scheduler.requests, offset_s)
             if self._budget is not None:
                 self._plan(self._budget, running, slots, now_s)
         except Exception as error:
@@ -234,15 +247,17 @@ class PolicyHost:
         settings, limits = self._settings, self._limits
         if settings is None:
             return None if self._failure is None else {"failed": self._failure}
+        order: PromptOrder | None = getattr(self._scheduler, _ORDER, None)
         return {
             "budget": settings.budget,
             "limits": settings.limits,
             "ordering": settings.ordering,
             "itl_target_s": settings.itl_target_s,
             "ttft_target_s": settings.ttft_target_s,
-            "unavailable": self.why_not(),
+            "unavailable": {k: why for k, why in self.why_not().items() if getattr(settings, k)},
             "steps": self._steps,
             "steps_bounded": self._steps_bounded,
+            "steps_held": None if order is None else order.steps_held,
             "prefill_tokens": self._tokens,
             "step_tokens_max": getattr(self._scheduler, _TOKENS),
             "active_max": None if limits is None else getattr(self._scheduler, _ACTIVE),

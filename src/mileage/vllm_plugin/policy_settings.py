@@ -51,6 +51,11 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 if chosen in (True, "aimd"):
                     told = f"a target in seconds, which {name}={getattr(self, name)} keeps"
                     raise ConfigError("policy.itl_target_s", None, told)
+        if self.budget is None and self.ordering == "shortest":
+            told = (
+                "fixed or model: they learn how long prompts take, which ordering=shortest goes by"
+            )
+            raise ConfigError("policy.budget", None, told)
         if self.ttft_target_s is None and self.ordering == "deadline":
             told = "a target in seconds, which is what ordering=deadline goes by"
             raise ConfigError("policy.ttft_target_s", None, told)

@@ -6,7 +6,7 @@ that are asked for with a fallback. Requests here are vLLM's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -46,15 +46,16 @@ def _in_prompt(request: Any) -> bool:
     return bool(chunk)
 
 
-def read_running(scheduler: Any) -> Running:
-    """The requests that run now."""
+def read_running(scheduler: Any, held: Collection[Any] = ()) -> Running:
+    """The requests that run now, but for those that are to be left out of the next step."""
     decoding: list[Any] = []
     prefilling: list[Any] = []
     decode_tokens = kv_tokens = 0
     mixed = False
     for request in scheduler.running:
         if _in_prompt(request):
-            prefilling.append(request)
+            if request not in held:
+                prefilling.append(request)
             continue
         mixed = mixed or bool(prefilling)
         decoding.append(request)
@@ -71,7 +72,7 @@ def decodes_first(scheduler: Any, running: Running) -> None:
     the tokens that are for them.
     """
     if running.mixed:
-        scheduler.running[:] = [*running.decoding, *running.prefilling]
+        scheduler.running.sort(key=_in_prompt)
 
 
 def _ready(scheduler: Any, slots: int) -> Iterator[Any]:

@@ -49,6 +49,7 @@ def test_nothing_asked_for_is_off(document: object) -> None:
         ),
         pytest.param({"budget": "model"}, "policy.itl_target_s", "a target", id="no ITL target"),
         pytest.param({"limits": "aimd"}, "policy.itl_target_s", "a target", id="aimd, no target"),
+        pytest.param({"ordering": "shortest"}, "policy.budget", "learn", id="no budget"),
         pytest.param({"ordering": "deadline"}, "policy.ttft_target_s", "a target", id="no TTFT"),
         pytest.param(
             {"budget": "model", "itl_target_s": 0}, "policy.itl_target_s", "positive", id="zero"

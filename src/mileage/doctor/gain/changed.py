@@ -140,6 +140,12 @@ def _admission(setup: Setup, value: Value) -> Setup | None:
     return msgspec.structs.replace(setup, whole_prompt_fits=value == "full_prompt")
 
 
+def _undrafted(setup: Setup, value: Value) -> Setup | None:
+    if value is not None or setup.speculation is None:
+        return None
+    return msgspec.structs.replace(setup, speculation=None)
+
+
 _CHANGES: Final[Mapping[str, Callable[[Setup, Value], Setup | None]]] = {
     "max_num_seqs": _set("requests_max"),
     "max_num_batched_tokens": _set("step_tokens_max"),
@@ -153,4 +159,5 @@ _CHANGES: Final[Mapping[str, Callable[[Setup, Value], Setup | None]]] = {
     "enforce_eager": _eager,
     "max_tokens_in_paged_kv_cache": _uncapped,
     "scheduler.admission": _admission,
+    "speculative.method": _undrafted,
 }

@@ -13,12 +13,14 @@ from mileage.costmodel.precision import Precision
 from mileage.doctor.engine_flags import engine_family
 from mileage.doctor.evidence import Evidence
 from mileage.doctor.gain.load import Load
+from mileage.doctor.gain.speculation import speculation_of
 from mileage.doctor.gain.unsimulated import Unsimulated
 from mileage.doctor.gain.weight_format import kv_format, weight_format
 from mileage.doctor.interval import Interval
 from mileage.doctor.machine import Machine
 from mileage.sim.engine_config import EngineConfig
 from mileage.sim.engine_defaults import default_limits
+from mileage.sim.engine_features import SpeculationConfig
 
 __all__ = ["BLOCK_TOKENS", "Setup", "engine_of", "kv_blocks_of", "setup_of"]
 
@@ -40,6 +42,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: bool
     whole_prompt_fits: bool
     graphs: bool
+    speculation: SpeculationConfig | None
     kv_tokens: Interval | None
     """What the engine itself says of its cache; None: it is worked out."""
     kv_tokens_max: int | None
@@ -62,6 +65,9 @@ def setup_of(evidence: Evidence, load: Load) -> Setup | Unsimulated:
     ranks = _count(evidence, "data_parallel_size") or 1
     if ranks > 1 and deployment.model.experts:
         return Unsimulated("data-parallel attention is not simulated here")
+    drafts = speculation_of(evidence, deployment.model, deployment.gpu)
+    if isinstance(drafts, Unsimulated):
+        return drafts
     assumed = [] if _weights(evidence) is not None else ["weights of 16 bits"]
     if family != "vllm":
         assumed.append("scheduling as vLLM's")
@@ -75,6 +81,7 @@ def setup_of(evidence: Evidence, load: Load) -> Setup | Unsimulated:
         prefix_cache=_flag(evidence, "enable_prefix_caching", default=True),
         whole_prompt_fits=evidence.text("scheduler.admission") != "per_chunk",
         graphs=not _flag(evidence, "enforce_eager", default=False),
+        speculation=drafts,
         kv_tokens=_kv_tokens(evidence),
         kv_tokens_max=_count(evidence, "max_tokens_in_paged_kv_cache"),
         assumed=tuple(assumed),
@@ -141,15 +148,17 @@ def kv_blocks_of(setup: Setup, present: Setup | None = None) -> int | Unsimulate
 
 def engine_of(setup: Setup, blocks: int) -> EngineConfig:
     """One replica's engine. Raises ConfigError for settings that do not go together."""
-    stages = setup.deployment.pipeline_parallel
+    stages, drafts = setup.deployment.pipeline_parallel, setup.speculation
+    rows = 1 if drafts is None else drafts.draft_tokens + 1
     return EngineConfig(
         kv_blocks=blocks,
-        running_max=min(setup.requests_max, setup.step_tokens_max * stages),
+        running_max=max(1, min(setup.requests_max, setup.step_tokens_max * stages // rows)),
         step_tokens_max=setup.step_tokens_max * stages,
         block_tokens=BLOCK_TOKENS,
         chunked_prefill=setup.chunked_prefill,
         prefix_cache=setup.prefix_cache,
         whole_prompt_fits=setup.whole_prompt_fits,
+        speculation=drafts,
     )
 
 

@@ -34,6 +34,8 @@ ARRIVALS_MAX: Final = 5_000
 STEPS_MAX: Final = 4_000
 """Of a run, about: a diagnosis must not take long. Larger ones are for `mileage simulate`."""
 
+LOOKED_AT: Final = 16.0
+"""Requests whose drafts are looked at one by one take as long as a step."""
 LIMIT_MAX: Final = 65_536
 """Of requests and tokens of a step: tables of steps have so many rows."""
 TOKENS_MAX: Final = 200_000
@@ -82,7 +84,8 @@ def _simulated(pair: Pair, present: Pair) -> Figures | Unsimulated:
         in_flight = in_flight_of(pair, place)
         warm_up = max(WARM_UP_MIN, in_flight or 0)
         chunks = math.ceil(_at(pair.load.prompt_tokens, place) / config.step_tokens_max)
-        if (in_flight or 0) > IN_FLIGHT_MAX or (warm_up + MEASURED) * (1 + chunks) > STEPS_MAX:
+        steps = (warm_up + MEASURED) * (1 + chunks + _single_steps(pair, place))
+        if (in_flight or 0) > IN_FLIGHT_MAX or steps > STEPS_MAX:
             return LARGE
         random = Random(seed)  # noqa: S311 (no secret)
         figures = run_steady(
@@ -96,6 +99,16 @@ def _simulated(pair: Pair, present: Pair) -> Figures | Unsimulated:
             return Unsimulated("such requests do not fit into the engine's KV cache")
         found.append(figures)
     return tuple(found)
+
+
+def _single_steps(pair: Pair, place: float) -> float:
+    """Of a request: steps that are no part of a stretch, as those with drafts are."""
+    drafts = pair.setup.speculation
+    if drafts is None:
+        return 0.0
+    together = min(in_flight_of(pair, place) or 1, pair.setup.requests_max)
+    each = _at(pair.load.output_tokens, place) / drafts.tokens_mean / together
+    return each * (1.0 + together / LOOKED_AT)
 
 
 def _is_large(pair: Pair) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from mileage.costmodel.catalogue import architecture, gpu
 from mileage.costmodel.deployment import Deployment
 from mileage.doctor.finding import Gain
+from mileage.doctor.gain.speculation import acceptance_of
 from mileage.doctor.opinion import Change
 from tests.support.gain_facts import gain_of, why_not
 
@@ -104,6 +105,31 @@ def test_what_was_measured_stands_in_the_basis() -> None:
     assert "480 measured" in gains["throughput_ratio"].basis
 
 
+DRAFTED = {"speculative.method": "ngram", "speculative.num_tokens": 4}
+UNDRAFTED = Change("speculative.method", None)
+
+
+def test_drafts_that_nobody_accepts_cost_and_those_that_all_accept_pay() -> None:
+    load = {"concurrency": 48, "osl_tokens": 60}
+    vain = gain_of(UNDRAFTED, settings=DRAFTED, workload=load, signals={"spec_acceptance_ratio": 0})
+    assert vain["throughput_ratio"].low >= 1.0
+    assert vain["throughput_ratio"].high > 1.0
+    load = {"concurrency": 2, "osl_tokens": 40}
+    good = gain_of(
+        UNDRAFTED, settings=DRAFTED, workload=load, signals={"spec_acceptance_ratio": 0.9}
+    )
+    assert good["throughput_ratio"].high < 0.6, "each step gave more than four tokens"
+
+
+@pytest.mark.parametrize(("ratio", "drafted"), [(0.0, 3), (0.35, 1), (0.6, 4), (1.0, 5)])
+def test_the_chance_of_a_token_gives_back_the_share_that_engines_count(
+    ratio: float, drafted: int
+) -> None:
+    chance = acceptance_of(ratio, drafted)
+    accepted = sum(chance**power for power in range(1, drafted + 1))
+    assert accepted / drafted == pytest.approx(ratio, abs=1e-6)
+
+
 UNKNOWN: dict[str, tuple[str, tuple[Change, ...], dict[str, Any]]] = {
     "no model": ("model", (MORE,), {"model": {"name": "in-house-9b"}}),
     "no card": ("card", (MORE,), {"hardware": {"gpu": "MTT S5000"}}),
@@ -119,6 +145,17 @@ UNKNOWN: dict[str, tuple[str, tuple[Change, ...], dict[str, Any]]] = {
         (MORE,),
         {"settings": {"tensor_parallel_size": ...}, "hardware": {"count": 8}},
     ),
+    "drafts of which nothing is counted": ("accepted", (MORE,), {"settings": DRAFTED}),
+    "drafts of no number": ("drafted", (MORE,), {"settings": {"speculative.method": "ngram"}}),
+    "a draft of no size": (
+        "how large",
+        (MORE,),
+        {
+            "settings": {**DRAFTED, "speculative.method": "draft_model"},
+            "signals": {"spec_acceptance_ratio": 0.5},
+        },
+    ),
+    "no drafts to switch off": ("speculative.method", (UNDRAFTED,), {}),
     "no settings": ("no setting", (), {}),
     "a setting of something else": ("env.OMP", (Change("env.OMP_NUM_THREADS", 4),), {}),
     "a kernel": ("quantization", (Change("quantization", None),), {}),

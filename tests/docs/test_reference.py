@@ -55,7 +55,9 @@ def metric_names(module: Module) -> set[str]:
 
 def test_every_metric_is_documented_once() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
-    used = set[str]().union(*(metric_names(m) for m in source_modules()))
+    # What the plugin adds to vLLM's objects is named so, too; it has no metrics of its own.
+    modules = [m for m in source_modules() if m.package != "vllm_plugin"]
+    used = set[str]().union(*(metric_names(m) for m in modules))
     listed = re.findall(r"^\| `(mileage_\w+)` ", page, re.MULTILINE)
     assert used
     assert sorted(used) == sorted(listed)

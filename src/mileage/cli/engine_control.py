@@ -26,6 +26,28 @@ _HOLD_LEASE_S: Final = 10.0
 _VALUE: Final = "; start: the engine's own"
 
 _Knob = str | None
+_Lease = Annotated[
+    float | None,
+    typer.Option(
+        "--lease-s",
+        help="Seconds after which the start values come back by themselves. Without it the values "
+        "stay.",
+    ),
+]
+_Hold = Annotated[
+    bool,
+    typer.Option(
+        "--hold",
+        help="Stay and renew the lease until interrupted: then the start values come back.",
+    ),
+]
+_TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the control's token. Without it: MILEAGE_CONTROL_TOKEN, else the file that "
+        "MILEAGE_CONTROL_TOKEN_FILE names."
+    ),
+]
 
 
 def control(
@@ -44,32 +66,13 @@ def control(
         str | None,
         typer.Option(help="Policies inside the engine, as a JSON object; off: none."),
     ] = None,
-    lease_s: Annotated[
-        float | None,
-        typer.Option(
-            "--lease-s",
-            help="Seconds after which the start values come back by themselves. Without it the "
-            "values stay.",
-        ),
-    ] = None,
-    hold: Annotated[
-        bool,
-        typer.Option(
-            "--hold",
-            help="Stay and renew the lease until interrupted: then the start values come back.",
-        ),
-    ] = False,
+    lease_s: _Lease = None,
+    hold: _Hold = False,
     wait_s: Annotated[
         float,
         typer.Option("--wait-s", help="Seconds to wait until the values are in force, 0 to 60."),
     ] = 5.0,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the control's token. Without it: MILEAGE_CONTROL_TOKEN, else the file "
-            "that MILEAGE_CONTROL_TOKEN_FILE names."
-        ),
-    ] = None,
+    token_file: _TokenFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show the limits of a running vLLM with Mileage's plugin, or change some of them.

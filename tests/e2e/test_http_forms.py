@@ -9,6 +9,7 @@ import httpx
 import msgspec
 import pytest
 
+from mileage.core.request_name import NamedRequest, read_request_name
 from tests.support.duo import Duo
 from tests.support.engine import Behaviour, Received
 from tests.support.engine_answers import text_of
@@ -210,17 +211,22 @@ def test_trace_context_reaches_the_engine_and_the_ledger(duo: Duo) -> None:
     }
     httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY, headers=headers)
     request = only_received(duo)
+    own = headers.pop("x-request-id")
     assert {name: request.header(name) for name in headers} == headers
-    assert [row.trace_id for row in duo.rows(1)] == [trace_id]
+    (row,) = duo.rows(1)
+    assert row.trace_id == trace_id
+    # An engine of the kind vllm is told ours behind it.
+    name = request.header("x-request-id") or ""
+    assert name.startswith(f"{own}.req-")
+    assert read_request_name(name) == NamedRequest(name[-8:], row.id)
 
 
 def test_request_id_is_the_same_for_client_and_engine(duo: Duo) -> None:
     answer = httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY)
     request_id = only_received(duo).header("x-request-id")
-    assert answer.headers["x-request-id"] == request_id
-    assert re.fullmatch(r"req-[0-9a-f]+", request_id or "")
     (row,) = duo.rows(1)
-    assert request_id == f"req-{row.id:x}"
+    assert answer.headers["x-request-id"] == f"req-{row.id:x}"
+    assert re.fullmatch(rf"req-{row.id:x}\.[0-9a-f]{{8}}", request_id or "")
 
 
 def test_alias_is_listed_and_the_engine_gets_the_real_name(duo: Duo) -> None:

@@ -104,7 +104,8 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET and POST /mileage/control. `version`, `applied_version`: the lowest rank's."""
+    """Answer of GET and POST /mileage/control: `version` is of the last request that was taken,
+    `applied_version` of the rank that is furthest behind."""
 
     engine: Literal["vllm"] = "vllm"
     engine_version: str

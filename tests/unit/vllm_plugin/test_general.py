@@ -1,0 +1,69 @@
+"""The general plugin: harmless without vLLM, and however often it is called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from mileage.vllm_plugin import engine_hook
+from mileage.vllm_plugin.general import GET_METHOD, SET_METHOD, add_control, register
+from tests.support.scheduler_versions import core_of
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    for name in tuple(engine_hook._factories):
+        engine_hook.unregister(name)
+
+
+def engine_class() -> Any:
+    """A class that runs an engine's steps."""
+
+    class EngineCore:
+        def __init__(self, core: Any) -> None:
+            self.scheduler, self.vllm_config = core.scheduler, core.vllm_config
+
+        def step(self) -> Any:
+            return self.scheduler.update_from_output(self.scheduler.schedule(), None)
+
+    return EngineCore
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is here")
+def test_without_the_engine_that_it_knows_a_server_starts_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR, "vllm.mileage"):
+        register()
+        register()
+    assert "cannot control this vLLM" in caplog.text
+
+
+def test_called_again_it_adds_nothing() -> None:
+    engine_core = engine_class()
+    for _ in range(3):
+        assert add_control(engine_core) is None
+    core = engine_core(core_of())
+    for _ in range(2):
+        core.step()
+    assert getattr(core, GET_METHOD)()["steps_total"] == 2
+    assert engine_hook.CoreHook.of(core).steps_total == 2
+
+
+def test_an_engine_without_steps_is_controlled_when_asked_and_says_so() -> None:
+    engine_core = type("EngineCore", (), {})
+    assert "has no step" in str(add_control(engine_core))
+
+
+def test_a_message_that_is_none_changes_nothing() -> None:
+    engine_core = engine_class()
+    add_control(engine_core)
+    core = engine_core(core_of())
+    with pytest.raises(Exception, match="version"):
+        getattr(core, SET_METHOD)({"knobs": {}})
+    assert getattr(core, GET_METHOD)()["version"] == 0

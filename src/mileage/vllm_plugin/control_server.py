@@ -156,7 +156,10 @@ class ControlServer:
         return self._learn(await self._call(GET_METHOD))
 
     def _learn(self, states: list[Any]) -> ControlDocument:
-        ranks = [msgspec.convert(state, RankState) for state in states]
+        try:
+            ranks = [msgspec.convert(state, RankState) for state in states]
+        except msgspec.ValidationError as error:
+            raise EngineError("vllm", f"another plugin version in an engine: {error}") from None
         self.known = control_document(
             sorted(ranks, key=lambda rank: rank.rank), self._engine_version
         )

@@ -201,6 +201,7 @@ class Dispatcher:
         flight.tried |= replica.bit
         flight.attempts += 1
         work = flight.sent(replica, now_s)
+        replica.sent += 1
         replica.started(work, now_s)
         replica.throttle.started(flight, now_s)
         flight.gpu_weight = weight = weight_of(work)

@@ -32,6 +32,7 @@ class Replica(ReplicaLoad):
         "meter",
         "models",
         "name",
+        "sent",
         "serves",
         "throttle",
     )
@@ -59,6 +60,8 @@ class Replica(ReplicaLoad):
         """The models, to look one up: a replica may have a thousand adapters."""
         self.loadable: frozenset[str] = frozenset()
         """Models that it loads when asked; it may have them, or not."""
+        self.sent = 0
+        """Attempts sent to it so far."""
         self.down_reason: str | None = _NEVER_UP
         self.failure: str | None = None
         """The last failure, for people."""
@@ -76,6 +79,7 @@ class Replica(ReplicaLoad):
             state=state,
             models=self.models,
             in_flight=self.in_flight,
+            sent=self.sent,
             loadable=tuple(sorted(self.loadable)),
             reason=reason,
             limit=self.throttle.limit,

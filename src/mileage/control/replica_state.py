@@ -18,6 +18,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     state: ReplicaStateName
     models: tuple[str, ...]
     in_flight: int
+    sent: int = 0
+    """Attempts sent to it so far."""
     loadable: tuple[str, ...] = ()
     """Models that it loads when asked."""
     reason: str | None = None

@@ -10,6 +10,8 @@ __all__ = ["IdleGaps", "break_even_s"]
 _GAPS_MAX = 64
 _GAPS_MIN = 5
 """So many pauses must have been seen before they are taken for what comes."""
+_GAP_MIN_S = 1.0
+"""A shorter pause is none: a burst of requests is not to make all others forgotten."""
 _MARGIN = 0.1
 """A pause may be longer than the one it is like by this share of it."""
 _SLACK = 1.0
@@ -55,7 +57,11 @@ class IdleGaps:
         low_s, high_s = max(0.0, load_cost_s - off_s), load_cost_s + off_s
         candidates = {low_s, load_cost_s}
         candidates |= {min(high_s, max(low_s, gap_s * (1.0 + _MARGIN))) for gap_s in self._gaps}
-        return min(sorted(candidates), key=lambda keep_s: self._cost_s(keep_s, load_cost_s))
+        # Of equal ones that which is the safest: pauses may come that none was like.
+        return min(
+            sorted(candidates, key=lambda keep_s: abs(keep_s - load_cost_s)),
+            key=lambda keep_s: self._cost_s(keep_s, load_cost_s),
+        )
 
     def _cost_s(self, keep_s: float, load_cost_s: float) -> float:
         """What it would have cost to keep it for so long through the pauses so far."""
@@ -63,7 +69,8 @@ class IdleGaps:
 
     def ended(self, gap_s: float, keep_s: float, load_cost_s: float) -> None:
         """A pause is over, through which the model was to be kept for `keep_s`."""
-        self._gaps.append(gap_s)
+        if gap_s >= _GAP_MIN_S or gap_s > keep_s:
+            self._gaps.append(gap_s)
         self.paid_s += _paid_s(gap_s, keep_s, load_cost_s)
         self.optimum_s += min(gap_s, load_cost_s)
 

@@ -15,7 +15,7 @@ IdlePolicyName: TypeAlias = Literal["break_even", "fixed", "never"]
 
 
 class ModelIdleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[idle.models."NAME"]`: what is different for one model; None: as in `[idle]`."""
+    """`[idle.models."NAME"]`: what is different for one model; the rest is as in `[idle]`."""
 
     policy: IdlePolicyName | None = None
     """break_even, fixed or never."""
@@ -66,6 +66,10 @@ class IdleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             require_at_least("idle.memory_max_bytes", self.memory_max_bytes, 1)
         require_positive("idle.retry_s", self.retry_s)
         require_up_to("idle.retry_s", self.retry_s, self.retry_max_s)
+
+    def private_models(self) -> dict[str, tuple[str, ...]]:
+        """Models that only some tenants may use, and those tenants."""
+        return {name: its.tenants for name, its in self.models.items() if its.tenants}
 
     def of(self, model: str) -> IdleConfig:
         """What is in force for a model of this name."""

@@ -67,3 +67,10 @@ def test_the_next_use_is_expected_after_what_pauses_as_long_were_like() -> None:
         known.ended(gap_s, 50.0, 50.0)
     assert known.return_s(50.0) == pytest.approx(150.0)
     assert known.return_s(300.0) is None
+
+
+def test_a_burst_does_not_make_it_forget_longer_pauses() -> None:
+    known = IdleGaps()
+    for gap_s in [20.0] * 10 + [0.5] * 500 + [2.0] * 100:
+        known.ended(gap_s, known.keep_s(100.0), 100.0)
+    assert known.keep_s(100.0) == 100.0

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from mileage.cli.cache_salt import cache_salt
 from mileage.cli.config import Config, journal_directory, state_directory
 from mileage.cli.config_source import ConfigSource
 from mileage.cli.experiment_file import ExperimentFile
@@ -313,6 +314,7 @@ class Host(FleetState):
                 config.journal, directory=str(journal_directory(config.journal))
             ),
             on_ledger_failure=config.ledger.on_failure,
+            cache_salt=cache_salt(config, self._state_directory),
         )
 
     def _upstream(self, engine: RemoteEngine) -> Upstream:

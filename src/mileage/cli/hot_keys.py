@@ -35,6 +35,8 @@ HOT: dict[str, tuple[str, ...]] = {
         "body_bytes_max",
         "body_timeout_s",
         "buffer_bytes_max",
+        "cache_salt",
+        "cache_salt_key_file",
         "connections_max",
         "cors_origins",
         "drain_timeout_s",

@@ -21,6 +21,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     `has`: endpoints of every release and set-up of it; `may`: those that depend on the release, the
     model or a flag; any other it has not. `json_metrics`: its metrics page may be JSON.
     `names_requests`: inside of it a request has the name that it came with (x-request-id).
+    `cache_salt`: requests may have a field of this name, and find in its prefix cache only what was
+    computed under the same.
     """
 
     title: str
@@ -31,6 +33,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     version_field: str = "version"
     stream_usage: bool = True
     names_requests: bool = False
+    cache_salt: bool = False
     has: tuple[Endpoint, ...] = ("chat", "completions")
     may: tuple[Endpoint, ...] = ("embeddings", "responses", "messages")
 
@@ -42,7 +45,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 KINDS: Mapping[EngineKind, Kind] = {
-    "vllm": Kind(title="vLLM", version_paths=("/version",), names_requests=True),
+    "vllm": Kind(
+        title="vLLM", version_paths=("/version",), names_requests=True, cache_salt=True
+    ),
     "sglang": Kind(title="SGLang", version_paths=("/server_info", "/get_server_info")),
     "trtllm": Kind(
         title="TensorRT-LLM (trtllm-serve)",

@@ -37,6 +37,7 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     authorization: str | None
     stream_usage: bool
     names_requests: bool
+    cache_salt: bool
     unsupported: tuple[Endpoint, ...]
     unsure: tuple[Endpoint, ...]
     models: tuple[str, ...]
@@ -110,6 +111,7 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         authorization=_authorization(config, environ),
         stream_usage=kind.stream_usage if config.stream_usage is None else config.stream_usage,
         names_requests=kind.names_requests,
+        cache_salt=kind.cache_salt,
         unsupported=kind.lacks,
         unsure=kind.may,
         models=config.models,

@@ -21,7 +21,7 @@ from mileage.gateway.keys import Caller, KeyRing
 from mileage.gateway.labels import LabelBook
 from mileage.gateway.merge_keys import NO_KEYS, merge_keys
 from mileage.gateway.origins import Origins
-from mileage.gateway.prefix_blocks import PrefixBlocks
+from mileage.gateway.prompt_cache import CachedPrompt, PromptCache
 from mileage.gateway.prompt_sample import PromptSample
 from mileage.gateway.refusals import Refusal
 from mileage.gateway.request_head import RequestHead
@@ -55,7 +55,7 @@ class App:
         self._labels = LabelBook()
         self.draining = False
         self.prompts = PromptSample()
-        self._blocks = PrefixBlocks(config.control.routing.prefix_block_bytes)
+        self._cache = PromptCache(config)
         self.use(config)
 
     def use(self, config: GatewayConfig) -> None:
@@ -63,10 +63,7 @@ class App:
         self._keys = KeyRing(config.key_hashes, config.key_names)
         self._aliases = config.aliases
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
-        routing = config.control.routing
-        self._by_blocks = routing.policy == "prefix"
-        if self._blocks.block_bytes != routing.prefix_block_bytes:
-            self._blocks = PrefixBlocks(routing.prefix_block_bytes)
+        self._cache.use(config)
         self._pass_authorization = not config.key_hashes
 
     def handle(self, http: HttpRequest, connection: ServerConnection) -> None:
@@ -101,11 +98,7 @@ class App:
         self, endpoint: Endpoint, http: HttpRequest, connection: ServerConnection
     ) -> None:
         head = RequestHead(http.headers)
-        cors = b""
-        if head.origin is not None:
-            cors = self._origins.lines(head.origin)
-        if self._origins.guarded:
-            self._origins.check(head.host, head.origin)
+        cors = self._cors(head)
         if self.draining:
             raise Refusal(503, "the gateway is shutting down", retry_after_s=_DRAIN_RETRY_AFTER_S)
         caller = self._keys.caller(head.authorization, head.api_key)
@@ -124,10 +117,8 @@ class App:
             merging = self._driver.merging
             variant = head.variant(priority, credentials)
             keys = merge_keys(endpoint, http.body, body, merging, model, head.merge, variant)
+        cached = self._cache.look(caller.tenant, model, body, self._driver.arm_by_prefix)
         request_id = self._ids.next(arrived_at_utc_ns)
-        blocks: tuple[int, ...] = ()
-        if self._by_blocks or self._driver.arm_by_prefix:
-            blocks = self._blocks.of(body, model, caller.tenant)
         # Some by place: with more than 15 names a call goes through a dict, thrice as slow.
         request = Request(
             request_id,
@@ -145,10 +136,10 @@ class App:
             image_patches=body.media.image_patches,
             audio_frames=body.media.audio_frames,
             merge_key=keys.merge,
-            batch_key=keys.batch,
+            batch_key=cached.batch_key(keys.batch, caller.tenant),
             batch_items=keys.batch_items,
-            prefix_blocks=blocks,
-            prefix_block_tokens=self._blocks.block_tokens if blocks else 0,
+            prefix_blocks=cached.blocks,
+            prefix_block_tokens=cached.block_tokens,
         )
         body.release()
         id_line = b"x-request-id: req-%x\r\n" % request_id
@@ -162,13 +153,23 @@ class App:
             arrived_at_utc_ns=arrived_at_utc_ns,
             trace_id=head.trace_id(),
         )
-        self._identify(call, caller, head)
+        self._identify(call, caller, head, cached)
         exchange = Exchange(self._driver, connection, call)
         connection.owner = exchange
         self._driver.arrived(exchange)
 
-    def _identify(self, call: Call, caller: Caller, head: RequestHead) -> None:
-        """Note for the request's record what costs are told apart by."""
+    def _cors(self, head: RequestHead) -> bytes:
+        """Header lines for the origin that asks; Refusal for one that may not."""
+        if self._origins.guarded:
+            self._origins.check(head.host, head.origin)
+        return b"" if head.origin is None else self._origins.lines(head.origin)
+
+    def _identify(
+        self, call: Call, caller: Caller, head: RequestHead, cached: CachedPrompt
+    ) -> None:
+        """Note what the engine is told of its tenant, and for its record what costs are told apart
+        by."""
+        call.salts = cached.salts
         if caller.key is not None:
             call.key = caller.key
         if head.labels is not None:

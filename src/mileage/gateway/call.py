@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mileage.core.request import Request
 from mileage.gateway.bodies import Body, upstream_body
+from mileage.gateway.cache_salt import CacheSalts
 from mileage.gateway.target import Target
 from mileage.wire.message import HttpRequest
 
@@ -31,6 +32,7 @@ class Call:
         "key",
         "labels",
         "request",
+        "salts",
         "trace_id",
     )
 
@@ -57,6 +59,8 @@ class Call:
         self.key: str | None = None
         self.adapter: str | None = None
         self.labels: str | None = None
+        self.salts: CacheSalts | None = None
+        """Of the tenant's requests, where it shares nothing that is cached."""
 
     def upstream_request(self, target: Target, body: bytes | None = None) -> bytes:
         """The whole HTTP request for this replica; `body`: in place of its own."""
@@ -65,6 +69,8 @@ class Call:
             ask_usage = request.stream and target.stream_usage and request.endpoint in _WITH_USAGE
             model = request.model
             body = upstream_body(self.http.body, self.body, model=model, ask_usage=ask_usage)
+        if self.salts is not None and target.cache_salt:
+            body = self.salts.put(body, request.tenant)
         if request.endpoint == "responses":
             body = target.named_body(body, request.id)
         headers = target.named(self.headers, request.id)

@@ -11,6 +11,7 @@ from mileage.control.config import ControlConfig
 from mileage.core.bounds import require_positive, require_range
 from mileage.core.errors import ConfigError
 from mileage.core.request import Endpoint
+from mileage.gateway.cache_salt import CacheSaltSettings
 from mileage.gateway.loopback import is_loopback
 from mileage.policy.tenants import TenantLimits
 
@@ -66,6 +67,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     allowed_hosts: tuple[str, ...] = ()
     """Further names for the Host header, without a port, where this machine is served without keys:
     addresses and localhost are always taken, other names could be a web page's."""
+    cache_salt: Literal["none", "tenant"] = "none"
+    """tenant: engines that can (vLLM) get a salt of each tenant's with its requests, so that no
+    tenant shares what is cached with another, nor can measure what others have asked; none: prompts
+    that begin alike share it, whoever sends them."""
+    cache_salt_key_file: str | None = None
+    """File with the key that salts are made with, the same for all gateways of an engine; default:
+    `cache-salt-key` in the state directory, made at the first start. Another key makes all that is
+    cached useless."""
     watch_config: bool = True
     """Look at the configuration file and the certificate once a second, and reload what was
     written."""
@@ -104,6 +113,9 @@ class TenantConfig(TenantLimits, frozen=True, kw_only=True, forbid_unknown_field
     key_hashes: tuple[str, ...] = ()
     """Hashes that `mileage keys create` prints; several keys may be valid at once. Costs can be
     told apart by the name before a hash: `ci=sha256:...`. Several keys may have one name."""
+    cache_salt: bool = True
+    """With `server.cache_salt` = "tenant": False lets it share what is cached with the other
+    tenants that have False here."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,6 +145,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     request_tag: str | None = None
     """The engine is told each request by a name that has its id and this: see request_name. None:
     by the client's own name for it, and by ours where it has none."""
+    cache_salt: bool = False
+    """The engine understands the field cache_salt."""
     unsupported: tuple[Endpoint, ...] = ()
     """Endpoints that the engine is known not to have: answered 501 without asking it."""
     unsure: tuple[Endpoint, ...] = ()
@@ -172,6 +186,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     control: ControlConfig = ControlConfig()
     journal: JournalConfig = JournalConfig()
     on_ledger_failure: Literal["open", "closed"] = "open"
+    cache_salt: CacheSaltSettings | None = None
+    """What the salts of tenants are made with; None: there are none."""
 
     def worker_share(self) -> GatewayConfig:
         """What one worker is told: limits of the whole gateway are divided by the workers.

@@ -28,6 +28,7 @@ class Target:
     __slots__ = (
         "_heads",
         "_tag",
+        "cache_salt",
         "name",
         "own_authorization",
         "pool",
@@ -42,6 +43,7 @@ class Target:
         self.unsure = frozenset(upstream.unsure)
         self.own_authorization = upstream.authorization is not None
         self._tag = upstream.request_tag
+        self.cache_salt = upstream.cache_salt
         self.pool = UpstreamPool(
             upstream.url,
             connections_max=upstream.connections_max,

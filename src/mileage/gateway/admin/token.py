@@ -39,47 +39,48 @@ def token_path(config: AdminConfig, state_directory: Path) -> Path | None:
     return state_directory / "admin-token"
 
 
-def load_or_create_token(path: Path) -> str:
-    """Return the token in the file, which is made with mode 0600 if it is not there.
+def load_or_create_token(path: Path, key: str = _KEY) -> str:
+    """Return the token in the file, which is made with mode 0600 if it is not there; `key` is the
+    configuration's, for errors.
 
     Two processes that start together get the same token. Raises ConfigError for a file that others
     can read, that is no regular file of ours, or that holds no usable token.
     """
     try:
-        return _load(path)
+        return _load(path, key)
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _unusable(path, key, error) from error
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _create(path)
+        return _create(path, key)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _unusable(path, key, error) from error
 
 
-def _load(path: Path) -> str:
+def _load(path: Path, key: str) -> str:
     # No link is followed: in a shared directory it could be somebody else's.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise ConfigError(_KEY, str(path), "a regular file that this user owns")
+            raise ConfigError(key, str(path), "a regular file that this user owns")
         if status.st_mode & 0o077:
-            raise ConfigError(_KEY, str(path), f"a file for its owner only (chmod 600 {path})")
+            raise ConfigError(key, str(path), f"a file for its owner only (chmod 600 {path})")
         content = file.read(_FILE_BYTES_MAX + 1)
     try:
-        return check_token(_KEY, content.decode("ascii").strip())
+        return check_token(key, content.decode("ascii").strip())
     except (UnicodeDecodeError, ConfigError):
         raise ConfigError(
-            _KEY,
+            key,
             str(path),
             "a file that holds one token: 16..512 printable ASCII characters without spaces"
             " (remove it to get a new one)",
         ) from None
 
 
-def _create(path: Path) -> str:
+def _create(path: Path, key: str) -> str:
     token = secrets.token_urlsafe(32)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -91,14 +92,14 @@ def _create(path: Path) -> str:
         # A hard link never replaces: whoever comes second uses the first one's token.
         os.link(draft, path)
     except FileExistsError:
-        return _load(path)
+        return _load(path, key)
     finally:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
     return token
 
 
-def _unusable(path: Path, error: OSError) -> ConfigError:
+def _unusable(path: Path, key: str, error: OSError) -> ConfigError:
     if error.errno == errno.ELOOP:
-        return ConfigError(_KEY, str(path), "a regular file, not a symbolic link")
-    return ConfigError(_KEY, str(path), f"a file to read or create ({error.strerror})")
+        return ConfigError(key, str(path), "a regular file, not a symbolic link")
+    return ConfigError(key, str(path), f"a file to read or create ({error.strerror})")

@@ -35,7 +35,10 @@ index=${MILEAGE_TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}
 # Mileage of this checkout. Its own requirements stay out: the plugin needs nothing beside vLLM's.
 (
     key=$(fingerprint pyproject.toml "$PWD")
-    begin $venv plugin "$key"
+    if is_current $venv plugin "$key"; then exit 0; fi
+    # Not `begin`: where the checkout was moved it would make the environment anew, without vLLM.
+    lock_venv $venv
+    if is_current $venv plugin "$key"; then exit 0; fi
     say "installing mileage's plugin into $venv"
     pip_install $venv --no-deps --editable .
     $venv/bin/python -c 'import mileage.vllm_plugin.general, mileage.vllm_plugin.endpoint' ||

@@ -17,6 +17,7 @@ import msgspec
 from mileage.core.errors import ConfigError
 from mileage.vllm_plugin import engine_hook
 from mileage.vllm_plugin.engine_control import CONTROL_OBSERVER, EngineControl, SetMessage
+from mileage.vllm_plugin.kv_offload_policy import add_policies
 from mileage.vllm_plugin.metering import add_metering, metering_state
 from mileage.vllm_plugin.policy_observer import POLICY_OBSERVER, PolicyObserver
 
@@ -46,6 +47,11 @@ def register() -> None:
         return
     if why_not is not None:
         _log.warning("mileage cannot control this vLLM: %s", why_not)
+    try:
+        from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
+    except ImportError:
+        return  # an older vLLM: it takes no policies of others
+    add_policies(CachePolicyFactory)
 
 
 def add_control(engine_core: type) -> str | None:

@@ -2,7 +2,8 @@
 
 `make bench-prefix-routing`, or `python -m benchmarks.prefix_routing [--json] [--quick]`. Replays
 the Mooncake conversation trace (MILEAGE_DATA_DIR) through two simulated replicas, routed in turn,
-by affinity and by prefixes. Exit code: 0 all bars met, 1 one missed, 3 no verdict.
+by affinity and by prefixes, and counts what a directory of blocks saves where some become invalid.
+Exit code: 0 all bars met, 1 one missed, 3 no verdict.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from benchmarks.support.machine import describe
@@ -25,6 +28,7 @@ from mileage.costmodel.deployment import Deployment
 from mileage.measure.quantiles import quantile
 from mileage.policy.routing import RoutingConfig
 from mileage.sim.engine_config import EngineConfig
+from mileage.sim.invalidation import InvalidationTotals, invalidations
 from mileage.sim.node import ReplicaSpec
 from mileage.sim.simulation import Simulation
 from mileage.workload.trace_request import TraceRequest
@@ -48,7 +52,10 @@ BARS = (
     Bar("hit_vs_pure_affinity", 1.3),
     Bar("share_of_pooled_lru", 0.85),
     Bar("load_max_over_mean", 1.3, at_least=False),
+    Bar("invalidation_messages_ratio", 0.5, at_least=False),
 )
+FLEET = 8
+"""Replicas that invalidations are counted among."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,40 @@ def pooled_lru(requests: Sequence[TraceRequest]) -> float:
     return hits / total
 
 
+def told(requests: Sequence[TraceRequest], *, by_prefix: bool) -> InvalidationTotals:
+    """What is sent in a larger fleet when prompts become invalid, one after each 20 requests."""
+    engine = fleet()[0].engine
+    return invalidations(
+        requests,
+        replicas=FLEET,
+        blocks_max=engine.kv_blocks * engine.block_tokens // 512,
+        every=20,
+        by_prefix=by_prefix,
+        random=Random(1),
+    )
+
+
+def invalidation_figures(requests: Sequence[TraceRequest], output: Output) -> dict[str, object]:
+    """Messages and bytes to holders over those of a broadcast."""
+    found = {
+        name: told(requests, by_prefix=by_prefix)
+        for name, by_prefix in (("prefix", True), ("round_robin", False))
+    }
+    rows = [(name, *(getattr(t, key) for key in t.__struct_fields__)) for name, t in found.items()]
+    columns = ("", *InvalidationTotals.__struct_fields__)
+    output.table(f"Invalidations among {FLEET} replicas", columns, rows)
+    figures: dict[str, object] = {
+        "invalidation": {name: to_builtins(each) for name, each in found.items()}
+    }
+    for name, each in found.items():
+        suffix = "" if name == "prefix" else f"_{name}"
+        messages = each.holder_messages / each.broadcast_messages
+        figures[f"invalidation_messages_ratio{suffix}"] = round(messages, 3)
+        size = each.holder_bytes / each.broadcast_bytes
+        figures[f"invalidation_bytes_ratio{suffix}"] = round(size, 3)
+    return figures
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.prefix_routing")
@@ -156,6 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             name: {key: round(getattr(f, key), 4) for key in Found.__slots__}
             for name, f in found.items()
         }
+    figures |= invalidation_figures(window, output)
     figures |= {key: round(value, 3) for key, value in worst.items()}
     figures |= {"share_of_pooled_lru": round(share, 3), "load_max_over_mean": round(load, 3)}
     return output.finish({**figures, "machine": describe()}, verdict(figures, BARS))

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mileage.doctor.arms import Arm, Comparison
 from mileage.doctor.check import Check
 from mileage.doctor.facts import Facts, Value
+from mileage.doctor.log_text import LogText
 from mileage.doctor.quantity import Quantity
 from mileage.doctor.vocabulary import KEYS, SECTIONS
 
 __all__ = ["Evidence"]
 
 LOG_SHOWN_MAX = 160
-
-LOG_ALIKE_MAX = 8
-"""Of lines that differ in numbers alone: workers of one machine write each line once."""
-
-NUMBERS = re.compile(r"[0-9.:]+")
 
 
 class Evidence:
@@ -38,7 +32,7 @@ class Evidence:
             for arm in comparison.arms:
                 if arm.current:
                     self._values.update(arm.values)
-        self._logs = facts.logs
+        self._log_text = LogText(facts.logs)
         self.comparisons: tuple[Comparison, ...] = tuple(
             Comparison(
                 arms=tuple(
@@ -120,31 +114,27 @@ class Evidence:
         True with the line as its value; otherwise not known: a log that does not say it proves
         nothing.
         """
-        found = re.compile(pattern, re.IGNORECASE)
-        for line in self._distinct:
-            if found.search(line):
-                return Check("logs", line[:LOG_SHOWN_MAX], "says so", True)
+        line = self._log_text.first_unlike(re.compile(pattern, re.IGNORECASE))
+        if line is not None:
+            return Check("logs", line[:LOG_SHOWN_MAX], "says so", True)
         return Check("logs", None, "says so", None)
 
-    @cached_property
-    def _distinct(self) -> tuple[str, ...]:
-        """Lines to search: of those that differ in numbers alone the first few.
+    def log_matches(
+        self, pattern: re.Pattern[str], *, last_first: bool = False
+    ) -> Iterator[re.Match[str]]:
+        """The match of each log line that has one, in their order or from the last one on."""
+        return self._log_text.matches(pattern, last_first=last_first)
 
-        An engine writes the same line of statistics each few seconds, for days.
-        """
-        counts: Counter[str] = Counter()
-        kept: list[str] = []
-        for line in self._logs:
-            shape = NUMBERS.sub("", line)
-            counts[shape] += 1
-            if counts[shape] <= LOG_ALIKE_MAX:
-                kept.append(line)
-        return tuple(kept)
+    def beside(self, values: Mapping[str, Value]) -> Evidence:
+        """The same logs with these values, and no comparisons."""
+        other = Evidence(Facts(values=values))
+        other._log_text = self._log_text
+        return other
 
     @property
     def logs(self) -> Sequence[str]:
         """The raw lines."""
-        return self._logs
+        return self._log_text.lines
 
     @property
     def gpu_count(self) -> Quantity:

@@ -58,10 +58,9 @@ def block_tokens(e: Evidence) -> Interval:
     stated = e.number("block_size")
     if stated.known:
         return stated.value
-    for line in e.logs:
-        found = BLOCK_LOGGED.search(line)
-        if found:
-            return exactly(float(found.group(1)))
+    logged = next(e.log_matches(BLOCK_LOGGED), None)
+    if logged is not None:
+        return exactly(float(logged.group(1)))
     if e.includes("model.architecture", "hybrid").truth is not False:
         return BLOCK_USUAL.hull(BLOCK_HYBRID)
     default = BLOCK_DEFAULTS.get(engine_family(e.text("engine.name")) or "")

@@ -130,12 +130,10 @@ def requests_held_back(e: Evidence) -> Check:
 
 def _logged(e: Evidence, pattern: re.Pattern[str]) -> float | None:
     """The last figure that a log line states by the pattern."""
-    for line in reversed(e.logs):
-        found = pattern.search(line)
-        if found is not None:
-            digits = next(group for group in found.groups() if group)
-            try:
-                return float(digits.replace(",", ""))
-            except ValueError:
-                continue
+    for found in e.log_matches(pattern, last_first=True):
+        digits = next(group for group in found.groups() if group)
+        try:
+            return float(digits.replace(",", ""))
+        except ValueError:
+            continue
     return None

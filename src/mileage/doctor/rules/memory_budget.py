@@ -39,6 +39,10 @@ LOGGED_OOM = (
 """PyTorch on CUDA, ROCm and Ascend; TensorRT-LLM; llama.cpp; vLLM's check at its start."""
 
 
+LOGGED_LAYERS = re.compile(r"offloaded (\d{1,4})/(\d{1,4}) layers to GPU")
+"""llama.cpp, at its start."""
+
+
 @rule(
     "MEM001",
     cause="oom_memory_headroom",
@@ -201,10 +205,9 @@ def _offloaded_against_not(e: Evidence) -> tuple[Contrast, ...]:
 
 def _layers_left(e: Evidence) -> Check:
     """llama.cpp: are some layers not on the card?"""
-    for line in e.logs:
-        found = re.search(r"offloaded (\d{1,4})/(\d{1,4}) layers to GPU", line)
-        if found is not None:
-            return Check("logs", line[:160], "fewer than all", int(found[1]) < int(found[2]))
+    for found in e.log_matches(LOGGED_LAYERS):
+        line = found.string[:160]
+        return Check("logs", line, "fewer than all", int(found[1]) < int(found[2]))
     return Check("logs", None, "fewer layers than all on the card", None)
 
 

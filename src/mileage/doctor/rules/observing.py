@@ -86,8 +86,8 @@ def probes_come_too_often(e: Evidence) -> Opinion:
 
 
 def _mostly_probes(e: Evidence) -> Check:
-    probes = sum(PROBE_LINE.search(line) is not None for line in e.logs)
-    work = sum(WORK_LINE.search(line) is not None for line in e.logs)
+    probes = sum(1 for _ in e.log_matches(PROBE_LINE))
+    work = sum(1 for _ in e.log_matches(WORK_LINE))
     truth: bool | None = None
     if probes + work >= LINES_MIN:
         truth = probes / (probes + work) >= PROBES_RATIO

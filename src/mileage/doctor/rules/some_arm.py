@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from mileage.doctor.check import Check
 from mileage.doctor.evidence import Evidence
-from mileage.doctor.facts import Facts
 
 __all__ = ["in_some_arm"]
 
@@ -25,7 +24,7 @@ def in_some_arm(e: Evidence, check: Callable[[Evidence], Check]) -> Check:
         if comparison.current is not None:
             continue
         for arm in reversed(comparison.arms):
-            found = check(Evidence(Facts(values=arm.values, logs=tuple(e.logs))))
+            found = check(e.beside(arm.values))
             if found.truth:
                 return found
     return now

@@ -223,10 +223,9 @@ def _tokens_per_step(e: Evidence, drafted: Interval) -> tuple[Interval, str]:
     length, share = e.number("spec_mean_accepted_len"), e.number("spec_acceptance_ratio")
     if length.known:
         return length.value, length.key
-    for line in reversed(e.logs):
-        found = LOGGED_LENGTH.search(line)
-        if found is not None:
-            return exactly(float(found[1])), "logs"
+    logged = next(e.log_matches(LOGGED_LENGTH, last_first=True), None)
+    if logged is not None:
+        return exactly(float(logged[1])), "logs"
     if share.known and drafted.bounded:
         return exactly(1.0).plus(share.value.times(drafted)), share.key
     return ANY, length.key

@@ -54,7 +54,7 @@ class PolicyHost:
         self._answers = Answers(None)
         self._renewed_s: dict[str, float] = {}
         self._gone = self._came = 0
-        self._steps = self._steps_bounded = 0
+        self._steps = self._steps_bounded = self._mixed_steps = self._mixed_tokens = 0
         self._tokens: int | None = None
         self._failure: str | None = None
         self._now_s = self._offset_s = 0.0
@@ -83,7 +83,7 @@ class PolicyHost:
         self._give_back()
         self._settings, self._failure = settings, None
         self._budget = self._limits = self._tokens = None
-        self._steps = self._steps_bounded = 0
+        self._steps = self._steps_bounded = self._mixed_steps = self._mixed_tokens = 0
         self._renewed_s.clear()
         if settings is None:
             self._answers = Answers(None)
@@ -228,6 +228,9 @@ class PolicyHost:
                     took_s,
                 )
             self._steps += 1
+            if taken.decoding and taken.prefill_tokens:
+                self._mixed_steps += 1
+                self._mixed_tokens += taken.prefill_tokens
             running = len(output.num_scheduled_tokens)
             step = Step(
                 ended_s, took_s, running, taken.decoding, taken.kv_tokens, taken.prefill_tokens
@@ -257,6 +260,8 @@ class PolicyHost:
             "unavailable": {k: why for k, why in self.why_not().items() if getattr(settings, k)},
             "steps": self._steps,
             "steps_bounded": self._steps_bounded,
+            "mixed_steps": self._mixed_steps,
+            "mixed_prefill_tokens": self._mixed_tokens,
             "steps_held": None if order is None else order.steps_held,
             "prefill_tokens": self._tokens,
             "step_tokens_max": getattr(self._scheduler, _TOKENS),

@@ -47,6 +47,10 @@ def test_gaps_keep_the_target_that_the_engine_alone_misses() -> None:
     assert len(late) < 0.01 * len(gaps(governed))
     assert max(engine.beside) < max(alone.beside) / 4
     assert engine.now_s < 1.1 * alone.now_s
+    told = engine.host.document()
+    assert told is not None
+    assert told["mixed_steps"] > 100
+    assert told["mixed_prefill_tokens"] / told["mixed_steps"] < max(engine.beside)
     assert all(len(request.tokens_at) == request.max_tokens for request in governed)
 
 

@@ -21,6 +21,7 @@ from mileage.vllm_plugin.policy_settings import PolicySettings
 from mileage.vllm_plugin.prompt_order import PromptOrder
 from mileage.vllm_plugin.step_reading import (
     Running,
+    context_tokens,
     decodes_first,
     pending_prompts,
     read_running,
@@ -185,7 +186,7 @@ class PolicyHost:
         answers, decoding = self._answers, running.decoding
         load = StepLoad(
             len(decoding),
-            running.kv_tokens,
+            context_tokens(decoding),
             room,
             lambda: answers.spare_gaps(decoding),
             lambda: answers.past(decoding, now_s),

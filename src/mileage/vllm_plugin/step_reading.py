@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 from mileage.policy.budget.policy import Pending
 
-__all__ = ["Running", "StepTaken", "decodes_first", "pending_prompts", "read_running", "step_taken"]
+__all__ = [
+    "Running",
+    "StepTaken",
+    "context_tokens",
+    "decodes_first",
+    "pending_prompts",
+    "read_running",
+    "step_taken",
+]
 
 _READY = frozenset({"WAITING", "PREEMPTED"})
 """Of what waits, by the name of its status: what can begin in the next step."""
@@ -26,8 +34,6 @@ class Running(NamedTuple):
     """In the middle of their prompts, in the order in which the scheduler takes them."""
     decode_tokens: int
     """Of those that decode: with speculation more than one each."""
-    kv_tokens: int
-    """Context of those that decode."""
     mixed: bool
     """One that is in the middle of its prompt comes before one that decodes."""
 
@@ -48,20 +54,24 @@ def _in_prompt(request: Any) -> bool:
 
 def read_running(scheduler: Any, held: Collection[Any] = ()) -> Running:
     """The requests that run now, but for those that are to be left out of the next step."""
-    decoding: list[Any] = []
-    prefilling: list[Any] = []
-    decode_tokens = kv_tokens = 0
-    mixed = False
-    for request in scheduler.running:
-        if _in_prompt(request):
-            if request not in held:
-                prefilling.append(request)
-            continue
-        mixed = mixed or bool(prefilling)
-        decoding.append(request)
-        decode_tokens += max(1, _left(request))
-        kv_tokens += request.num_computed_tokens
-    return Running(decoding, prefilling, decode_tokens, kv_tokens, mixed)
+    running: list[Any] = scheduler.running
+    prompts = [request for request in running if _in_prompt(request)]
+    if not prompts:
+        decoding = list(running)
+    else:
+        decoding = [request for request in running if not _in_prompt(request)]
+    tokens = len(decoding)
+    if getattr(scheduler, "num_spec_tokens", 0):
+        tokens = sum(max(1, _left(request)) for request in decoding)
+    behind = running[len(decoding) :]
+    mixed = any(a is not b for a, b in zip(behind, prompts, strict=True))
+    prefilling = [request for request in prompts if request not in held] if held else prompts
+    return Running(decoding, prefilling, tokens, mixed)
+
+
+def context_tokens(requests: Iterable[Any]) -> int:
+    """Tokens of context of all of these."""
+    return sum([request.num_computed_tokens for request in requests])
 
 
 def decodes_first(scheduler: Any, running: Running) -> None:
@@ -123,6 +133,9 @@ def step_taken(output: Any) -> StepTaken:
     """What a scheduler's output made the model compute."""
     scheduled, cached = output.num_scheduled_tokens, output.scheduled_cached_reqs
     drafts = output.scheduled_spec_decode_tokens
+    if not output.scheduled_new_reqs and output.total_num_scheduled_tokens == len(scheduled):
+        # A token each: they decode. (A prompt's last chunk of one token is taken for one of them.)
+        return StepTaken(len(scheduled), sum(cached.num_computed_tokens), 0, 0.0, ())
     decoding = kv_tokens = prefill_tokens = 0
     pairs = 0.0
     begun = []

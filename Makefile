@@ -61,7 +61,7 @@ bench-ledger-report: debian-nginx debian-wrk
 bench-simulate: dynamo
 bench-oracle: oracle
 bench-loadgen: guidellm
-bench-vllm: vllm
+bench-vllm bench-vllm-plugin: vllm
 
 bench-%: setup
 	@exec $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -136,7 +136,9 @@ def _common_params(library: Any, params: ChildParams, on_gpu: bool) -> Any:
     common.n_ctx = params.slots * params.context_tokens
     common.cache_type_k = getattr(library.ggml_type, f"GGML_TYPE_{params.cache_type_k.upper()}")
     common.cache_type_v = getattr(library.ggml_type, f"GGML_TYPE_{params.cache_type_v.upper()}")
-    common.cache_ram_mib = min(_CACHE_RAM_MIB_MAX, _memory_mib() // _CACHE_RAM_SHARE)
+    # Its cache of prompts in memory does not tell by which adapter they were read.
+    shared = 0 if params.adapters else _CACHE_RAM_MIB_MAX
+    common.cache_ram_mib = min(shared, _memory_mib() // _CACHE_RAM_SHARE)
     common.cpuparams.n_threads = common.cpuparams_batch.n_threads = params.threads
     common.fit_params = on_gpu
     if not on_gpu:
@@ -149,9 +151,9 @@ def _common_params(library: Any, params: ChildParams, on_gpu: bool) -> Any:
     else:
         common.pooling_type = library.llama_pooling_type.LLAMA_POOLING_TYPE_LAST
     adapters = []
-    for path in params.lora:
+    for number, path in enumerate((*params.lora, *params.adapters)):
         adapter = library.CommonAdapterLoraInfo()
-        adapter.path, adapter.scale = path, 1.0
+        adapter.path, adapter.scale = path, 1.0 if number < len(params.lora) else 0.0
         adapters.append(adapter)
     common.lora_adapters = adapters
     return common

@@ -25,6 +25,9 @@ class ChildParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cache_type_k: str
     cache_type_v: str
     lora: tuple[str, ...] = ()
+    """Adapters that all requests use."""
+    adapters: tuple[str, ...] = ()
+    """Adapters that only those requests use that name them: by number, after those of `lora`."""
     kv_bytes: int | None = None
     """Memory that the KV cache will take."""
     own_pooling: bool = False

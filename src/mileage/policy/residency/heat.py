@@ -51,6 +51,17 @@ class HeatResidency:
         if len(self._heat) > _KNOWN_MAX:
             del self._heat[next(iter(self._heat))]
 
+    def heat(self, adapter: str, now_s: float) -> float:
+        """Uses, each faded by its age; what is used steadily R times a second has R * half-life /
+        ln 2."""
+        found = self._heat.get(adapter)
+        return 0.0 if found is None else self._faded(found, now_s)
+
+    def last_use_s(self, adapter: str) -> float | None:
+        """When it was used last; None where that is not known."""
+        found = self._heat.get(adapter)
+        return None if found is None else found[1]
+
     def leaves(self, adapters: Iterable[str], now_s: float) -> str:
         """The coldest one; of equally cold ones the least recently used."""
         known, never = self._heat, (0.0, 0.0)

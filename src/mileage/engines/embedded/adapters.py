@@ -1,0 +1,119 @@
+"""EmbeddedAdapters: loads adapters into the embedded engine, by a second child that takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from mileage.core.adapter_loader import AdapterFile
+from mileage.core.errors import EngineError, ModelFileError
+from mileage.engines.embedded.engine import EmbeddedEngine
+from mileage.engines.embedded.model_files import check_adapter, check_model
+
+__all__ = ["EmbeddedAdapters"]
+
+_GRACE_S = 5.0
+
+
+_encode = msgspec.json.encode
+
+
+class _Scale(msgspec.Struct):
+    """What llama.cpp is told of an adapter; of those that are not named the scale is 0."""
+
+    id: int
+    scale: float = 1.0
+
+
+class EmbeddedAdapters:
+    """llama.cpp loads adapters only when it starts: then a request chooses among them by number.
+
+    So a change starts a child with the adapters that are wanted beside the one that serves; what
+    comes next goes to the new one (`moved` tells so), and the old one ends when it has answered all
+    that it has, after `drain_s` at the latest. Nothing is cut, and nothing waits but requests for
+    the adapters that are loaded. It costs a start, the memory of a second KV cache until the old
+    child ends, and the prompts that were cached.
+    """
+
+    def __init__(
+        self,
+        engine: EmbeddedEngine,
+        model_path: Path,
+        *,
+        always_on: int,
+        slots: int,
+        drain_s: float,
+        moved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._engine, self._model_path = engine, model_path
+        self._always_on, self._slots, self._drain_s = always_on, slots, drain_s
+        self._moved = moved
+        self._ending: set[asyncio.Task[None]] = set()
+        self.held: dict[str, Path] = {}
+        """By name: the adapters of the child that serves, in the order of their numbers."""
+
+    @property
+    def slots(self) -> int:
+        """Adapters that it holds at once."""
+        return self._slots
+
+    def choices(self, base: str) -> dict[str, str]:
+        """By model: the value of the field `lora` of its requests; that of the base model too."""
+        if not self.held:
+            return {}
+        first = [_Scale(number) for number in range(self._always_on)]
+        chosen = {base: first}
+        for number, name in enumerate(self.held, self._always_on):
+            chosen[name] = [*first, _Scale(number)]
+        return {model: _encode(scales).decode() for model, scales in chosen.items()}
+
+    async def change(self, load: Sequence[AdapterFile], unload: Sequence[str]) -> Mapping[str, str]:
+        """See AdapterLoader."""
+        errors: dict[str, str] = {}
+        wanted = {name: path for name, path in self.held.items() if name not in unload}
+        header = await asyncio.to_thread(check_model, self._model_path)
+        for adapter in load:
+            path = Path(adapter.path)
+            try:
+                await asyncio.to_thread(check_adapter, path, header)
+                wanted[adapter.name] = path
+            except ModelFileError as error:
+                errors[adapter.name] = str(error)
+        if wanted.keys() == self.held.keys() or (load and len(errors) == len(load)):
+            return errors  # nothing comes, so nothing needs to make room
+        try:
+            await self._swap(wanted)
+        except EngineError as error:
+            added = [adapter for adapter in load if adapter.name in wanted]
+            if not added:
+                raise
+            if len(added) == 1:
+                return {**errors, added[0].name: error.message}
+            return {**errors, **await self._one_by_one(added, unload)}
+        return errors
+
+    async def _one_by_one(
+        self, load: Sequence[AdapterFile], unload: Sequence[str]
+    ) -> dict[str, str]:
+        """One of them does not load: find out which."""
+        errors: dict[str, str] = {}
+        for adapter in load:
+            errors |= await self.change((adapter,), unload)
+        return errors
+
+    async def _swap(self, wanted: dict[str, Path]) -> None:
+        old = await self._engine.swap(tuple(wanted.values()))
+        self.held = wanted
+        await self._moved()
+        ending = asyncio.create_task(old.end(drain_s=self._drain_s, grace_s=_GRACE_S))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def stop(self) -> None:
+        """End what still drains at once."""
+        for task in tuple(self._ending):
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)

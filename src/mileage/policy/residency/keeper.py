@@ -1,0 +1,342 @@
+"""AdapterKeeper: which LoRA adapters each replica is to load and unload, and when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from mileage.policy.residency.adapters import AdapterConfig, LoraConfig
+from mileage.policy.residency.heat import HeatConfig, HeatResidency
+from mileage.policy.residency.load_failures import LoadFailures, NotLoaded
+from mileage.policy.residency.places import AdapterPlaces
+
+__all__ = ["AdapterChange", "AdapterKeeper", "ChangeReason"]
+
+ChangeReason: TypeAlias = Literal["demand", "pinned", "asked", "prefetch", "idle"]
+_LN_2 = math.log(2.0)
+_RETRY_S = 1.0
+
+
+class AdapterChange(msgspec.Struct, frozen=True):
+    """Load these adapters on the replica, after these were unloaded from it."""
+
+    replica: str
+    load: tuple[str, ...]
+    unload: tuple[str, ...]
+    reason: ChangeReason
+
+
+class AdapterKeeper:
+    """Loads what requests wait for, where it is there soonest; keeps what is wanted most.
+
+    A slot that is free is taken first, then that of the coldest adapter. That one goes when the
+    requests that wait for the other have together waited as long as its own next load is expected
+    to take, which is the load's measured time by how likely it is wanted while the other stays: as
+    for skis, to rent until the rent has reached the price costs at most twice what the best choice
+    in hindsight would. An adapter stays `residence_ratio` loads at least. What is loaded ahead of
+    requests takes another's slot only where it is expected to save a load more than that.
+
+    Knows no clock: `now_s` is monotonic. One change at a time for each replica.
+    """
+
+    def __init__(self, config: LoraConfig, adapters: Iterable[AdapterConfig] = ()) -> None:
+        self._config = config
+        self._catalogue: dict[str, AdapterConfig] = {}
+        self._pins: dict[str, bool] = {}
+        """What was asked of the pins of some, over the configuration."""
+        self._places: dict[str, AdapterPlaces] = {}
+        self._heat = HeatResidency(HeatConfig(half_life_s=config.half_life_s))
+        self._failures = LoadFailures(config)
+        self._waiting: dict[str, int] = {}
+        self._waited_s: dict[str, float] = {}
+        self._waited_until_s: float | None = None
+        self._asked: dict[str, None] = {}
+        self._asked_out: dict[str, None] = {}
+        self._coming: dict[str, str] = {}
+        """Adapter that is being loaded -> where."""
+        self.configure(config, adapters)
+
+    # --- what is told -------------------------------------------------------------------------
+
+    def configure(self, config: LoraConfig, adapters: Iterable[AdapterConfig]) -> None:
+        """Decide by these; what is known of adapters that stay, stays."""
+        if config.half_life_s != self._config.half_life_s:
+            self._heat = HeatResidency(HeatConfig(half_life_s=config.half_life_s))
+        before, self._config = self._catalogue, config
+        self._catalogue = {adapter.name: adapter for adapter in adapters}
+        for name in before:
+            if self._catalogue.get(name) != before[name]:
+                self._failures.forget(name)  # perhaps it was put right
+                self._pins.pop(name, None)
+        self._failures.configure(config)
+
+    def replica_up(
+        self, name: str, models: Iterable[str], adapters: Iterable[str], slots: int, now_s: float
+    ) -> None:
+        """The replica serves `models`, and holds `adapters` in its `slots`."""
+        places = self._places.get(name)
+        if places is None:
+            places = self._places[name] = AdapterPlaces(name, slots, self._config.load_assumed_s)
+        known = self._catalogue
+        held = [each for each in adapters if each in known]
+        places.came_up((each for each in models if each not in known), held, slots, now_s)
+
+    def replica_down(self, name: str) -> None:
+        """The replica is not to be used; what it held is looked at when it is back."""
+        if (places := self._places.get(name)) is not None:
+            places.up = False
+
+    def demand(self, used: Mapping[str, int], waiting: Mapping[str, int], now_s: float) -> None:
+        """So many requests came for adapters since the last call; and so many wait now, in all."""
+        self._count_waits(now_s)
+        for name, times in used.items():
+            if name in self._catalogue:
+                self._asked_out.pop(name, None)
+                for _ in range(times):
+                    self._heat.use(name, now_s)
+        self._waiting = {name: n for name, n in waiting.items() if n and name in self._catalogue}
+        self._waited_s = {name: self._waited_s.get(name, 0.0) for name in self._waiting}
+
+    def changed(
+        self, change: AdapterChange, errors: Mapping[str, str], took_s: float, now_s: float
+    ) -> None:
+        """A change was made, but for what `errors` tells of; `took_s` is that of each load. Where
+        nothing was loaded of what was to be, what was to make room has stayed."""
+        places = self._places[change.replica]
+        places.busy = False
+        stayed = bool(change.load) and all(name in errors for name in change.load)
+        for name in () if stayed else change.unload:
+            places.resident.pop(name, None)
+            if not self._copies(name):
+                self._asked_out.pop(name, None)
+        for name in change.load:
+            self._coming.pop(name, None)
+            self._asked.pop(name, None)
+            if name in errors:
+                self._failures.failed(change.replica, name, errors[name], now_s)
+            else:
+                self._failures.forget(name, change.replica)
+                places.resident[name] = now_s
+        if any(name not in errors for name in change.load):
+            places.measured(took_s)
+
+    def ask_load(self, name: str) -> None:
+        """Load it now, for nobody who waits. KeyError where it is not in the catalogue."""
+        self._catalogue[name]
+        self._failures.forget(name)
+        self._asked[name] = None
+
+    def ask_unload(self, name: str) -> None:
+        """Unload it wherever it is; a request for it loads it again. KeyError likewise."""
+        self._catalogue[name]
+        self._asked.pop(name, None)
+        self._pins[name] = False
+        self._asked_out[name] = None
+
+    def pin(self, name: str, pinned: bool) -> None:
+        """Pin it, or no longer, whatever is configured. KeyError if not in the catalogue."""
+        self._catalogue[name]
+        self._pins[name] = pinned
+
+    # --- what is asked ------------------------------------------------------------------------
+
+    def refusal(self, name: str, now_s: float) -> NotLoaded | None:
+        """Why requests for it are not to wait: no replica that could load it is left to try."""
+        adapter = self._catalogue.get(name)
+        if adapter is None or name in self._coming or self._copies(name):
+            return None
+        fit = [each for each in self._places.values() if self._may_hold(each, adapter)]
+        if not fit:
+            return NotLoaded(
+                f"no replica that is up serves {adapter.base} and loads adapters", _RETRY_S
+            )
+        return self._failures.refusal(name, [each.name for each in fit], now_s)
+
+    def is_pinned(self, name: str) -> bool:
+        """As asked for, else as configured."""
+        adapter = self._catalogue.get(name)
+        return self._pins.get(name, adapter is not None and adapter.pinned)
+
+    def heat(self, name: str, now_s: float) -> float:
+        """Uses, each faded by its age."""
+        return self._heat.heat(name, now_s)
+
+    def failure(self, name: str) -> str | None:
+        """Why its last load failed; None where none has since it was loaded."""
+        return self._failures.reason(name)
+
+    @property
+    def waits(self) -> bool:
+        """Requests wait for an adapter."""
+        return bool(self._waiting)
+
+    @property
+    def places(self) -> Mapping[str, AdapterPlaces]:
+        """What each replica holds."""
+        return self._places
+
+    # --- what is decided ----------------------------------------------------------------------
+
+    def decide(self, now_s: float) -> list[AdapterChange]:
+        """What is to be changed now; `changed` is to be told of each, however it ends."""
+        self._count_waits(now_s)
+        idle = [p for p in self._places.values() if p.up and not p.busy and p.slots > 0]
+        changes = []
+        for places in sorted(idle, key=lambda each: each.name):
+            change = self._change(places, idle, now_s)
+            if change is not None:
+                places.busy = True
+                self._coming.update(dict.fromkeys(change.load, places.name))
+                changes.append(change)
+        return changes
+
+    def _change(
+        self, places: AdapterPlaces, idle: list[AdapterPlaces], now_s: float
+    ) -> AdapterChange | None:
+        """What this replica is to do next, the most urgent reason first."""
+        load: list[str] = []
+        unload: list[str] = []
+        reason: ChangeReason = "demand"
+        wanted: list[tuple[ChangeReason, str]] = [
+            *(("demand", name) for name in self._longest_first()),
+            *(("asked", name) for name in self._asked),
+            *(("pinned", name) for name in self._catalogue if self.is_pinned(name)),
+        ]
+        for why, name in wanted:
+            if not self._wants(places, name, why, now_s) or name in load:
+                continue
+            if why == "demand" and not self._is_best(places, idle, name, now_s):
+                continue
+            if places.free + len(unload) <= len(load):
+                victim = self._victim(places, unload, now_s, young=why != "demand")
+                if victim is None or (
+                    why == "demand"
+                    and not self._pays(places, name, victim, now_s, first=not unload)
+                ):
+                    continue
+                unload.append(victim)
+            reason = reason if load else why
+            load.append(name)
+        if load:
+            return AdapterChange(places.name, tuple(load), tuple(unload), reason)
+        if self._waiting:
+            return None
+        gone = tuple(name for name in places.resident if name in self._asked_out)
+        if gone:
+            return AdapterChange(places.name, (), gone, "asked")
+        return self._unused(places, now_s) or self._ahead(places, now_s)
+
+    def _longest_first(self) -> list[str]:
+        return sorted(self._waiting, key=lambda name: -self._waited_s[name])
+
+    def _wants(self, places: AdapterPlaces, name: str, why: ChangeReason, now_s: float) -> bool:
+        """The replica may load it now, and it is not there, or for all but pins anywhere, yet."""
+        adapter = self._catalogue.get(name)
+        if adapter is None or not self._may_hold(places, adapter) or name in places.resident:
+            return False
+        if why != "pinned" and (name in self._coming or self._copies(name)):
+            return False
+        return self._failures.may_try(places.name, name, now_s)
+
+    def _may_hold(self, places: AdapterPlaces, adapter: AdapterConfig) -> bool:
+        return places.up and places.slots > 0 and adapter.base in places.base_models
+
+    def _is_best(
+        self, places: AdapterPlaces, idle: list[AdapterPlaces], name: str, now_s: float
+    ) -> bool:
+        """No other replica has more free slots, or, where none has any, a colder victim."""
+
+        def cost(each: AdapterPlaces) -> tuple[float, str]:
+            if each.free > 0:
+                return -float(each.free), each.name
+            victim = self._victim(each, (), now_s)
+            return (math.inf if victim is None else self._worth(victim, now_s)), each.name
+
+        fit = [each for each in idle if not each.busy and self._wants(each, name, "demand", now_s)]
+        return min(fit, key=cost) is places
+
+    def _victim(
+        self, places: AdapterPlaces, gone: Iterable[str], now_s: float, *, young: bool = False
+    ) -> str | None:
+        """The coldest adapter. None: it has not been there for long enough, and rather than a
+        warmer one nothing goes; `young`: also before its time."""
+        may_go = [name for name in places.resident if not self.is_pinned(name) and name not in gone]
+        if not may_go:
+            return None
+        heat = self._heat
+        coldest = min(may_go, key=lambda n: (self._worth(n, now_s), heat.last_use_s(n) or 0.0))
+        stay_s = 0.0 if young else self._config.residence_ratio * places.load_s
+        return coldest if now_s - places.resident[coldest] >= stay_s else None
+
+    def _worth(self, name: str, now_s: float) -> float:
+        """Its heat, of which each replica that holds it has a part."""
+        return self._heat.heat(name, now_s) / max(1, self._copies(name))
+
+    def _pays(
+        self, places: AdapterPlaces, name: str, victim: str, now_s: float, *, first: bool
+    ) -> bool:
+        """The one that comes is wanted more; or, for the `first` that goes in a change, those who
+        wait have waited as long as the victim's next load would keep others waiting."""
+        if self._heat.heat(name, now_s) >= self._worth(victim, now_s):
+            return True
+        if not first:
+            return False
+        rate = self._worth(victim, now_s) * _LN_2 / self._config.half_life_s
+        again = -math.expm1(-rate * self._config.residence_ratio * places.load_s)
+        return self._waited_s[name] >= again * places.load_s
+
+    def _unused(self, places: AdapterPlaces, now_s: float) -> AdapterChange | None:
+        """What nobody has used for long goes."""
+        idle_s = self._config.idle_unload_s
+        if idle_s is None:
+            return None
+        gone = tuple(
+            name
+            for name, since_s in places.resident.items()
+            if not self.is_pinned(name)
+            and now_s - max(since_s, self._heat.last_use_s(name) or since_s) >= idle_s
+        )
+        return AdapterChange(places.name, (), gone, "idle") if gone else None
+
+    def _ahead(self, places: AdapterPlaces, now_s: float) -> AdapterChange | None:
+        """What will probably be asked for is loaded before it is."""
+        if not self._config.prefetch:
+            return None
+        best, uses = None, 1.0
+        for name in self._catalogue:
+            copies = self._copies(name)
+            if name in self._coming or (copies and places.free <= 0):
+                continue
+            expected = self._heat.heat(name, now_s) / (1 + copies)
+            if expected > uses and self._wants_ahead(places, name, now_s):
+                best, uses = name, expected
+        if best is None:
+            return None
+        if places.free > 0:
+            return AdapterChange(places.name, (best,), (), "prefetch")
+        victim = self._victim(places, (), now_s)
+        # Loads that it saves within a half-life, more than the one that leaves does: heat / ln 2
+        # is how many uses of a steady demand that are.
+        if victim is None or uses - self._worth(victim, now_s) < _LN_2:
+            return None
+        return AdapterChange(places.name, (best,), (victim,), "prefetch")
+
+    def _wants_ahead(self, places: AdapterPlaces, name: str, now_s: float) -> bool:
+        adapter = self._catalogue[name]
+        return (
+            self._may_hold(places, adapter)
+            and name not in places.resident
+            and self._failures.may_try(places.name, name, now_s)
+        )
+
+    def _copies(self, name: str) -> int:
+        return sum(name in places.resident for places in self._places.values() if places.up)
+
+    def _count_waits(self, now_s: float) -> None:
+        since_s = now_s if self._waited_until_s is None else self._waited_until_s
+        self._waited_until_s = now_s
+        for name, waiting in self._waiting.items():
+            self._waited_s[name] += waiting * (now_s - since_s)

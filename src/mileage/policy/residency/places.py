@@ -1,0 +1,55 @@
+"""AdapterPlaces: what one replica holds of LoRA adapters, and what a load took it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["AdapterPlaces"]
+
+_GAIN = 0.3
+
+
+class AdapterPlaces:
+    """`slots` adapters fit; a change is under way while `busy`."""
+
+    __slots__ = (
+        "base_models",
+        "busy",
+        "load_s",
+        "measured_loads",
+        "name",
+        "resident",
+        "slots",
+        "up",
+    )
+
+    def __init__(self, name: str, slots: int, load_s: float) -> None:
+        self.name, self.slots = name, slots
+        self.base_models: frozenset[str] = frozenset()
+        self.resident: dict[str, float] = {}
+        """Adapter -> since when, monotonic."""
+        self.busy = False
+        self.up = False
+        self.load_s = load_s
+        """What a load takes: assumed at first, then as measured (EWMA)."""
+        self.measured_loads = 0
+
+    @property
+    def free(self) -> int:
+        """Slots that hold nothing."""
+        return self.slots - len(self.resident)
+
+    def measured(self, took_s: float) -> None:
+        """A load took this long."""
+        gain = _GAIN if self.measured_loads else 1.0
+        self.measured_loads += 1
+        self.load_s += gain * (took_s - self.load_s)
+
+    def came_up(
+        self, base_models: Iterable[str], adapters: Iterable[str], slots: int, now_s: float
+    ) -> None:
+        """It serves these, and was found to hold these adapters."""
+        self.up, self.slots = True, slots
+        self.base_models = frozenset(base_models)
+        if not self.busy:  # else what it held before the change is still being told
+            self.resident = {each: self.resident.get(each, now_s) for each in adapters}

@@ -1,0 +1,168 @@
+"""AdapterDesk with a loader of the test's: what workers are told, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from mileage.core.adapter_loader import AdapterFile
+from mileage.core.errors import EngineError
+from mileage.core.events import Event, Loadable, LoadFailed, ReplicaUp
+from mileage.core.replica import Adapter
+from mileage.gateway.adapter_desk import AdapterDesk
+from mileage.policy.residency.adapters import AdapterConfig, LoraConfig
+
+WAIT_S = 30.0
+
+
+class Site:
+    """A replica that holds what its loader was told; the desk before it."""
+
+    def __init__(self, *names: str, slots: int = 2) -> None:
+        self.slots = slots
+        self.held: list[str] = []
+        self.refuses: dict[str, str] = {}
+        self.breaks = False
+        self.told: list[Event] = []
+        self.changes: list[tuple[list[str], list[str]]] = []
+        self.new = asyncio.Event()
+        self.desk = AdapterDesk(
+            deliver=self._told,
+            told_anew=lambda replica: self.up(),
+            look_again=lambda replica: self.up(),
+            locate=lambda replica, adapter: adapter.path,
+        )
+        catalogue = [AdapterConfig(name=name, path=f"/{name}", base="m") for name in names]
+        config = LoraConfig(prefetch=False, residence_ratio=0.0)
+        self.desk.configure(config, catalogue, {"r": self})
+
+    async def change(self, load: Sequence[AdapterFile], unload: Sequence[str]) -> Mapping[str, str]:
+        self.changes.append(([each.path for each in load], list(unload)))
+        if self.breaks:
+            raise EngineError("r", "is down")
+        errors = {each.name: self.refuses[each.name] for each in load if each.name in self.refuses}
+        if not load or len(errors) < len(load):
+            self.held = [name for name in self.held if name not in unload]
+        self.held += [each.name for each in load if each.name not in errors]
+        return errors
+
+    def up(self) -> None:
+        adapters = tuple(Adapter(name, name, "m") for name in self.held)
+        self._told(self.desk.up(ReplicaUp("r", ("m", *self.held), adapters)))
+
+    def _told(self, event: Event) -> None:
+        self.told.append(event)
+        self.new.set()
+
+    async def until(self, event: Event) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while event not in self.told:
+                self.new.clear()
+                await self.new.wait()
+
+
+def up(*held: str) -> ReplicaUp:
+    return ReplicaUp("r", ("m", *held), tuple(Adapter(name, name, "m") for name in held))
+
+
+async def running(site: Site) -> asyncio.Task[None]:
+    site.up()
+    return asyncio.create_task(site.desk.run())
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_what_workers_wait_for_is_loaded_and_told() -> None:
+    async def story() -> None:
+        site = Site("a", "b")
+        task = await running(site)
+        assert site.told[:2] == [Loadable("r", ("a", "b")), up()]
+        site.desk.wanted("a")
+        await site.until(up("a"))
+        assert site.changes == [(["/a"], [])]
+        await end(task)
+
+    asyncio.run(story())
+
+
+def test_workers_hear_that_one_goes_before_it_does() -> None:
+    async def story() -> None:
+        site = Site("a", "b", slots=1)
+        task = await running(site)
+        site.desk.wanted("a")
+        await site.until(up("a"))
+        site.desk.reported(1, {"b": 5}, {"b": 5})
+        await site.until(up("b"))
+        assert site.changes[1:] == [(["/b"], ["a"])]
+        assert site.told.index(up("b")) > len(site.told) - 1 - site.told[::-1].index(up())
+        await end(task)
+
+    asyncio.run(story())
+
+
+def test_a_failure_is_told_with_its_reason_and_what_was_to_make_room_stays() -> None:
+    async def story() -> None:
+        site = Site("a", "b", slots=1)
+        task = await running(site)
+        site.desk.wanted("a")
+        await site.until(up("a"))
+        site.refuses["b"] = "rank 64 is above 16"
+        site.desk.reported(1, {"b": 5}, {"b": 5})
+        await site.until(LoadFailed("b", "rank 64 is above 16", 5.0))
+        assert site.held == ["a"]
+        assert up("a") in site.told[-3:]
+        states = site.desk.states()
+        assert [each.error for each in states.adapters] == [None, "rank 64 is above 16"]
+        assert states.adapters[0].resident == ["r"]
+        await end(task)
+
+    asyncio.run(story())
+
+
+def test_an_engine_that_breaks_fails_the_load_and_the_desk_goes_on() -> None:
+    async def story() -> None:
+        site = Site("a", "b")
+        site.breaks = True
+        task = await running(site)
+        site.desk.wanted("a")
+        await site.until(LoadFailed("a", "r: is down", 5.0))
+        site.breaks = False
+        site.desk.wanted("b")
+        await site.until(up("b"))
+        await end(task)
+
+    asyncio.run(story())
+
+
+def test_a_model_that_no_replica_can_load_is_refused_at_once() -> None:
+    async def story() -> None:
+        site = Site("a")
+        site.desk.wanted("a")
+        assert isinstance(site.told[-1], LoadFailed)
+        assert "no replica that is up serves m" in site.told[-1].reason
+        site.desk.wanted("m")
+        assert len(site.told) == 1, "m is no adapter"
+
+    asyncio.run(story())
+
+
+def test_metrics_count_loads_failures_and_evictions() -> None:
+    async def story() -> None:
+        site = Site("a", "b", slots=1)
+        task = await running(site)
+        site.desk.wanted("a")
+        await site.until(up("a"))
+        site.desk.reported(1, {"b": 5}, {"b": 5})
+        await site.until(up("b"))
+        site.desk.worker_gone(1)
+        site.desk.metrics.take(site.desk.states())
+        numbers = {each.name: each.numbers for each in site.desk.metrics.snapshot()}
+        assert numbers["mileage_adapter_loads_total"] == {("r", "demand"): 2}
+        assert numbers["mileage_adapter_evictions_total"] == {("r", "room"): 1}
+        assert numbers["mileage_adapters_resident"] == {("r",): 1}
+        await end(task)
+
+    asyncio.run(story())

@@ -26,6 +26,8 @@ CPU = "cpu"
 
 _GPU_ID = re.compile(r"(\d{1,4}|GPU-[0-9A-Za-z-]{1,64})(/\d{1,2})?", re.ASCII)
 
+_LOADS_ADAPTERS = ("vllm", "sglang")
+
 EngineKind = Literal["vllm", "sglang", "trtllm", "triton", "llamacpp", "openai"]
 
 
@@ -68,6 +70,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     running_max: int | None = None
     """Requests that the engine runs at once (vLLM's max_num_seqs, say). None: as it tells, or as
     is seen of it."""
+    lora_slots: int = 0
+    """Adapters of `[[adapters]]` that it holds at once (vLLM's max_loras), where it loads them
+    while it runs: vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, SGLang with --enable-lora. 0: it
+    does not."""
+    sleep_level: Literal[1, 2] | None = None
+    """Put it to sleep when nobody uses it (vLLM with --enable-sleep-mode and
+    VLLM_SERVER_DEV_MODE=1): 1 keeps the weights in the host's memory, 2 reads them again from the
+    disk. None: never. When: see `[idle]`."""
     gpus: float = 1.0
     """GPUs of this engine, for budgets and costs; a fraction where several engines share one."""
     gpu: str | None = None
@@ -117,9 +127,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             expected = "none without kv_events_url"
             raise ConfigError("engines.kv_events_replay_url", self.kv_events_replay_url, expected)
         require_at_least("engines.connections_max", self.connections_max, 1)
+        require_range("engines.lora_slots", self.lora_slots, 0, 10_000)
+        if self.lora_slots and self.kind not in _LOADS_ADAPTERS:
+            expected = f"0: of the kinds only {' and '.join(_LOADS_ADAPTERS)} load adapters"
+            raise ConfigError("engines.lora_slots", self.lora_slots, expected)
         if self.running_max is not None:
             require_at_least("engines.running_max", self.running_max, 1)
         require_positive("engines.gpus", self.gpus, "GPUs")
+        if self.sleep_level is not None and self.kind != "vllm":
+            raise ConfigError("engines.sleep_level", self.sleep_level, "none: only vLLM sleeps")
+        if self.sleep_level is not None and self.lora_slots:
+            raise ConfigError("engines.sleep_level", self.sleep_level, "none beside lora_slots")
 
     def _check_gpus(self) -> None:
         if self.gpu is not None:
@@ -166,7 +184,10 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cache_type_v: Literal["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "bf16", "f32"] = "f16"
     """Type of the values in the KV cache."""
     lora: tuple[str, ...] = ()
-    """Adapter GGUF files."""
+    """Adapter GGUF files that every request uses."""
+    lora_slots: int = 4
+    """Adapters of `[[adapters]]` that it holds at once. Loading others starts a second process,
+    which takes over: memory for a second KV cache is needed meanwhile. 0: it loads none."""
     weights: Literal["as-is", "q4_0", "q8_0"] = "as-is"
     """Convert the weights once, to a type that this CPU runs faster; loses some quality."""
     restart_backoff_s: float = 0.5
@@ -176,6 +197,7 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         require_range("embedded.slots", self.slots, 1, 256)
+        require_range("embedded.lora_slots", self.lora_slots, 0, 256)
         require_range("embedded.context_tokens", self.context_tokens, 64, 1_048_576)
         if self.threads is not None:
             require_range("embedded.threads", self.threads, 1, 1024, note=", or leave it out")

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import msgspec
 
 from mileage.core.request import Endpoint, Request
+from mileage.gateway.adapter_access import AdapterAccess, no_such_model
 from mileage.gateway.answer_head import JSON_LINES
 from mileage.gateway.bodies import parse_body
 from mileage.gateway.call import Call
@@ -62,6 +63,8 @@ class App:
         """Answer by this configuration from the next request on."""
         self._keys = KeyRing(config.key_hashes, config.key_names)
         self._aliases = config.aliases
+        self._private = config.private_models
+        self._adapters = AdapterAccess(config.adapters, config.adapter_endpoints)
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
         self._cache.use(config)
         self._pass_authorization = not config.key_hashes
@@ -112,6 +115,8 @@ class App:
         waited_s = time.monotonic() - http.received_s
         arrived_at_utc_ns = self._utc_ns() - int(waited_s * 1e9)
         model = self._aliases.get(body.model, body.model)
+        if self._private or model in self._adapters.names:
+            self._admit(model, caller.tenant, endpoint)
         keys = NO_KEYS
         if body.deterministic or head.merge is not None:
             merging = self._driver.merging
@@ -176,6 +181,8 @@ class App:
             call.labels = self._labels.read(head.labels, call.arrived_at_utc_ns)
         if (adapters := self._driver.adapters) and call.request.model in adapters:
             call.adapter = adapters[call.request.model].name
+        elif call.request.model in self._adapters.names:
+            call.adapter = call.request.model
 
     # --- everything else ----------------------------------------------------------------------
 
@@ -209,9 +216,11 @@ class App:
         if self._origins.guarded:
             self._origins.check(http.header(b"host"), http.header(b"origin"))
         authorization, api_key = http.header(b"authorization"), http.header(b"x-api-key")
-        if self._keys.caller(authorization, api_key) is None:
+        caller = self._keys.caller(authorization, api_key)
+        if caller is None:
             raise _key_refusal(authorization is None and api_key is None)
-        served = self._driver.served_models()
+        served = self._adapters.seen_by(caller.tenant, self._driver.served_models())
+        served = [model for model in served if self._may_use(caller.tenant, model)]
         names = [*served, *(alias for alias, model in self._aliases.items() if model in served)]
         listed = [self._listed(name) for name in names]
         if path == b"/v1/models":
@@ -221,18 +230,30 @@ class App:
             wanted = unquote(path.removeprefix(b"/v1/models/"), errors="replace")
             found = [entry for entry in listed if entry["id"] == wanted]
             if not found:
-                message = f"the model '{wanted}' does not exist"
-                raise Refusal(404, message, param="model", code="model_not_found")
+                raise no_such_model(wanted)
             body = msgspec.json.encode(found[0])
         head = JSON_LINES + self._origins.lines(http.header(b"origin"))
         self._answer(connection, 200, head, body)
+
+    def _admit(self, model: str, tenant: str, endpoint: Endpoint) -> None:
+        """Refuse what only others may use as if there were none; count uses of adapters."""
+        if not self._may_use(tenant, model):
+            raise no_such_model(model)
+        if model in self._adapters.names:
+            self._adapters.check(model, tenant, endpoint)
+            uses = self._driver.adapter_uses
+            uses[model] = uses.get(model, 0) + 1
+
+    def _may_use(self, tenant: str, model: str) -> bool:
+        return tenant in self._private.get(model, (tenant,))
 
     def _listed(self, name: str) -> dict[str, str | int]:
         """A model as clients are told of it; an adapter with the model that it is for."""
         shown: dict[str, str | int] = {"id": name, "object": "model", "created": 0}
         adapter = self._driver.adapters.get(name)
-        if adapter is not None and adapter.base != name:
-            shown["parent"] = adapter.base
+        base = self._adapters.base(name) if adapter is None else adapter.base
+        if base not in (None, name):
+            shown["parent"] = base
         shown["owned_by"] = "mileage"
         return shown
 

@@ -12,7 +12,7 @@ from mileage.core.request import Endpoint
 from mileage.gateway.media import NO_MEDIA, Media, find_media, may_have_media
 from mileage.gateway.refusals import Refusal
 
-__all__ = ["BYTES_PER_TOKEN", "Body", "parse_body", "upstream_body"]
+__all__ = ["BYTES_PER_TOKEN", "Body", "parse_body", "upstream_body", "with_lora"]
 
 _PREFIX_BYTES = 1024
 """Prompts whose first bytes agree this far are taken to share a prefix."""
@@ -227,4 +227,15 @@ def upstream_body(raw: bytes, body: Body, *, model: str, ask_usage: bool) -> byt
         merged = _fields.decode(options) if options and bytes(options) != b"null" else {}
         merged["include_usage"] = Raw(b"true")
         fields["stream_options"] = Raw(_encode(merged))
+    return _encode(fields)
+
+
+def with_lora(raw: bytes, field: bytes | None) -> bytes:
+    """The body with this field `lora`, whatever the client wrote there; None: without any."""
+    if b"lora" not in raw and b"\\u" not in raw:
+        return raw if field is None else b'{"lora":%b,%b' % (field, raw[raw.index(b"{") + 1 :])
+    fields = _fields.decode(raw)
+    fields.pop("lora", None)
+    if field is not None:
+        fields["lora"] = Raw(field)
     return _encode(fields)

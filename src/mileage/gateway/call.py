@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mileage.core.request import Request
-from mileage.gateway.bodies import Body, upstream_body
+from mileage.gateway.bodies import Body, upstream_body, with_lora
 from mileage.gateway.cache_salt import CacheSalts
 from mileage.gateway.target import Target
 from mileage.wire.message import HttpRequest
@@ -69,6 +69,8 @@ class Call:
             ask_usage = request.stream and target.stream_usage and request.endpoint in _WITH_USAGE
             model = request.model
             body = upstream_body(self.http.body, self.body, model=model, ask_usage=ask_usage)
+        if target.lora:
+            body = with_lora(body, target.lora.get(request.model))
         if self.salts is not None and target.cache_salt:
             body = self.salts.put(body, request.tenant)
         if request.endpoint == "responses":

@@ -13,6 +13,7 @@ from mileage.core.errors import ConfigError
 from mileage.core.request import Endpoint
 from mileage.gateway.cache_salt import CacheSaltSettings
 from mileage.gateway.loopback import is_loopback
+from mileage.policy.residency.adapters import AdapterConfig
 from mileage.policy.tenants import TenantLimits
 
 __all__ = ["GatewayConfig", "JournalConfig", "ServerConfig", "TenantConfig", "Upstream"]
@@ -145,6 +146,9 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     request_tag: str | None = None
     """The engine is told each request by a name that has its id and this: see request_name. None:
     by the client's own name for it, and by ours where it has none."""
+    lora: dict[str, str] = {}
+    """By model: the JSON of the field `lora` that its requests are to have. Where it is not empty
+    no client chooses it: those for other models lose it."""
     cache_salt: bool = False
     """The engine understands the field cache_salt."""
     unsupported: tuple[Endpoint, ...] = ()
@@ -155,6 +159,12 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 5.0
     response_timeout_s: float = 600.0
     """From the request sent to the first byte of the answer, and between its later bytes."""
+
+    def share(self, workers: int) -> Upstream:
+        """What one of so many workers is told: its part of the connections."""
+        return msgspec.structs.replace(
+            self, connections_max=max(1, self.connections_max // workers)
+        )
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,6 +191,12 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerConfig = ServerConfig()
     upstreams: tuple[Upstream, ...] = ()
     aliases: dict[str, str] = {}
+    adapters: tuple[AdapterConfig, ...] = ()
+    """LoRA adapters that are loaded when they are asked for."""
+    adapter_endpoints: tuple[Endpoint, ...] | None = None
+    """Those at which engines take them; None: at all."""
+    private_models: dict[str, tuple[str, ...]] = {}
+    """Models that only some tenants may use -> those tenants; for others there are none such."""
     key_hashes: dict[str, str] = {}
     key_names: dict[str, str] = {}
     control: ControlConfig = ControlConfig()
@@ -203,8 +219,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
                 connections_max=max(1, server.connections_max // workers),
                 buffer_bytes_max=max(server.body_bytes_max, server.buffer_bytes_max // workers),
             ),
-            upstreams=tuple(
-                msgspec.structs.replace(u, connections_max=max(1, u.connections_max // workers))
-                for u in self.upstreams
-            ),
+            upstreams=tuple(upstream.share(workers) for upstream in self.upstreams),
         )
+
+    def with_upstream(self, upstream: Upstream) -> GatewayConfig:
+        """The same, but for how one replica is called; unchanged where it has none of that name."""
+        upstreams = tuple(upstream if u.name == upstream.name else u for u in self.upstreams)
+        return msgspec.structs.replace(self, upstreams=upstreams)

@@ -72,6 +72,8 @@ class Driver:
         self.merging = merging or MergingConfig()
         self.adapters: dict[str, Adapter] = {}
         """By the names of the models that they make."""
+        self.adapter_uses: dict[str, int] = {}
+        """Requests that came for each adapter that is loaded on demand, since the last report."""
         self.exchanges: dict[int, Exchange] = {}
         self.orphans: dict[int, Generation] = {}
         """Generations whose leader has left, by its id."""
@@ -252,6 +254,11 @@ class Driver:
         while (full := self.full.get(key)) is not None:
             key = f"{key}+{next(reversed(full)):x}"
         exchange.request = msgspec.structs.replace(exchange.request, merge_key=key)
+
+    def take_adapter_uses(self) -> dict[str, int]:
+        """What came for adapters since it was asked last."""
+        uses, self.adapter_uses = self.adapter_uses, {}
+        return uses
 
     def served_models(self) -> list[str]:
         """Models of the replicas that are not down, or load them when asked, in order of first

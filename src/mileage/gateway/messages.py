@@ -11,7 +11,7 @@ from mileage.control.governor_state import GovernorState
 from mileage.core.actions import AskBudget, ReturnBudget
 from mileage.core.events import Event
 from mileage.core.slo import SloConfig
-from mileage.gateway.config import GatewayConfig
+from mileage.gateway.config import GatewayConfig, Upstream
 from mileage.gateway.pause_watch import LongPause
 from mileage.measure.metrics import FamilySnapshot
 from mileage.measure.prompt_likeness import Likeness
@@ -28,6 +28,7 @@ __all__ = [
     "Reconfigure",
     "ReplicaStatus",
     "Report",
+    "Retarget",
     "ToWorker",
 ]
 
@@ -44,6 +45,12 @@ class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
 
     config: GatewayConfig
     version: int
+
+
+class Retarget(msgspec.Struct, frozen=True, tag="retarget"):
+    """A replica is called otherwise from now on: elsewhere, say. What it has in flight finishes."""
+
+    upstream: Upstream
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver"):
@@ -77,6 +84,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     limit: float | None = None
     limit_reason: str | None = None
     policy_failed: bool = False
+    sent_total: int = 0
+    """Attempts that it has sent there."""
     gpu_weight: int = 0
     """Of what it has in flight there, for the GPU meters of the others."""
 
@@ -108,6 +117,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """What kept it from its requests in the last minute."""
     likeness: Likeness | None = None
     """What the prompts of late have in common."""
+    adapter_uses: dict[str, int] = {}
+    """Requests that came for each LoRA adapter since the last report."""
     waiting: dict[str, int] = {}
     """By model: requests that are held until it is loaded."""
 
@@ -125,5 +136,5 @@ class LoadTalk(msgspec.Struct, frozen=True, tag="load"):
     model: str
 
 
-ToWorker: TypeAlias = Configure | Reconfigure | Deliver | Drain
+ToWorker: TypeAlias = Configure | Reconfigure | Retarget | Deliver | Drain
 FromWorker: TypeAlias = Ready | Report | BudgetTalk | LoadTalk

@@ -58,6 +58,7 @@ def state_report(
                 limit_reason=state.limit_reason if state.name in limits else None,
                 policy_failed=state.policy_failed,
                 gpu_weight=state.gpu_weight,
+                sent_total=state.sent,
             )
             for state in states
         ],
@@ -65,6 +66,7 @@ def state_report(
         governor=governor,
         pauses=pauses,
         likeness=likeness,
+        adapter_uses=driver.take_adapter_uses(),
         waiting=controller.loads.waiting(),
     )
 

@@ -26,7 +26,7 @@ from mileage.core.events import (
 )
 from mileage.gateway.budget_desk import BudgetDesk
 from mileage.gateway.channel import Channel
-from mileage.gateway.config import GatewayConfig, ServerConfig
+from mileage.gateway.config import GatewayConfig, ServerConfig, Upstream
 from mileage.gateway.messages import (
     BudgetTalk,
     Configure,
@@ -37,6 +37,7 @@ from mileage.gateway.messages import (
     Ready,
     Reconfigure,
     Report,
+    Retarget,
 )
 
 __all__ = ["Confirmed", "Supervisor", "bind"]
@@ -202,6 +203,11 @@ class Supervisor:
         self._views = {name: event for name, event in self._views.items() if name in names}
         self._loadable = {name: each for name, each in self._loadable.items() if name in names}
         self._send(Reconfigure(self._config, version))
+
+    def retarget(self, upstream: Upstream) -> None:
+        """Let all workers call a replica by this from now on; later ones begin with it."""
+        self._config = self._config.with_upstream(upstream.share(self._config.server.workers))
+        self._send(Retarget(upstream.share(self._config.server.workers)))
 
     async def confirmed(self, timeout_s: float) -> Confirmed:
         """Who works by it: when all that live do, after `timeout_s` at the latest."""

@@ -29,6 +29,7 @@ class Target:
         "_heads",
         "_tag",
         "cache_salt",
+        "lora",
         "name",
         "own_authorization",
         "pool",
@@ -42,6 +43,8 @@ class Target:
         self.stream_usage = upstream.stream_usage
         self.unsure = frozenset(upstream.unsure)
         self.own_authorization = upstream.authorization is not None
+        self.lora = {model: field.encode() for model, field in upstream.lora.items()}
+        """By model: the field `lora` of its requests."""
         self._tag = upstream.request_tag
         self.cache_salt = upstream.cache_salt
         self.pool = UpstreamPool(

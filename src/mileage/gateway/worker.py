@@ -37,6 +37,7 @@ from mileage.gateway.messages import (
     Ready,
     Reconfigure,
     Report,
+    Retarget,
     ToWorker,
 )
 from mileage.gateway.metrics import GatewayMetrics
@@ -147,6 +148,8 @@ class Worker:
                 elif isinstance(message, Reconfigure):
                     self._reconfigure(message)
                     self._tell_state()
+                elif isinstance(message, Retarget):
+                    self._retarget(message)
                 elif isinstance(message, Drain):
                     self._drain()
         except Exception:
@@ -185,6 +188,15 @@ class Worker:
         self._app.use(config)
         self._listener.use(config.server)
         self._config, self._config_version = config, message.version
+
+    def _retarget(self, message: Retarget) -> None:
+        """Call a replica otherwise, from the next request on."""
+        try:
+            config = self._config.with_upstream(message.upstream)
+            self._driver.use(config, self._driver.targets_of(config))
+            self._config = config
+        except Exception:
+            _log.exception("%s could not be called otherwise", message.upstream.name)
 
     def _drain(self) -> None:
         if not self._app.draining:

@@ -26,6 +26,7 @@ from mileage.engines.embedded.model_files import (
     check_model,
     kv_bytes,
 )
+from mileage.engines.embedded.replaced_child import ReplacedChild
 from mileage.engines.embedded.resolve import served_name
 
 __all__ = ["EmbeddedEngine", "EmbeddedStatus", "backoff_s"]
@@ -119,28 +120,77 @@ class EmbeddedEngine:
         """
         if self._params is not None:
             raise EngineError("embedded", "was started before")
-        header = await asyncio.to_thread(self._checked_header)
-        self._port_holder = hold_port()
-        self._params = self._child_params(header, self._port_holder.getsockname()[1])
+        await self.prepare()
         try:
-            self._child = await self._launch()
+            await self.load()
         except BaseException:
             self._params = None
             self._release_port()
             raise
+
+    async def prepare(self) -> None:
+        """Check the model and take an address, without starting the child.
+
+        Raises ConfigError, ModelFileError, or EngineError.
+        """
+        header = await asyncio.to_thread(self._checked_header)
+        self._port_holder = hold_port()
+        self._params = self._child_params(header, self._port_holder.getsockname()[1])
+
+    async def load(self) -> None:
+        """Start the child after `prepare`, or after `unload`; returns when it serves.
+
+        Raises EngineError as `start` does.
+        """
+        assert self._params is not None, "prepare comes first"
+        self._child = await self._launch(self._params)
         self._report("up")
         self._watcher = asyncio.create_task(self._watch(), name="embedded-engine")
 
+    async def unload(self, grace_s: float) -> None:
+        """End the child, by force after `grace_s`, and start no other; the address stays ours."""
+        await self._unwatch()
+        child, self._child = self._child, None
+        if child is not None:
+            await child.stop(grace_s)
+
+    async def swap(self, adapters: Sequence[Path]) -> ReplacedChild:
+        """Start another child, with these adapters besides those of the configuration, beside the
+        one that serves: from now on `url` is the new one's. The other serves until it is ended.
+
+        Raises EngineError, and all is as before, where there is no child that serves, or the new
+        one cannot be started.
+        """
+        before, child, holder = self._params, self._child, self._port_holder
+        if before is None or child is None or holder is None:
+            raise EngineError("embedded", "is down: adapters can be loaded when it is up again")
+        new_holder = hold_port()
+        params = msgspec.structs.replace(
+            before,
+            port=new_holder.getsockname()[1],
+            adapters=tuple(str(path) for path in adapters),
+        )
+        try:
+            new_child = await self._start_child(params)
+        except BaseException:
+            new_holder.close()
+            raise
+        await self._unwatch()
+        self._params, self._child, self._port_holder = params, new_child, new_holder
+        self._watcher = asyncio.create_task(self._watch(), name="embedded-engine")
+        url = f"http://127.0.0.1:{before.port}"
+        return ReplacedChild(child, holder, url, self.authorization)
+
     async def stop(self, grace_s: float) -> None:
         """End the child, by force after `grace_s`, and start no other."""
+        await self.unload(grace_s)
+        self._release_port()
+
+    async def _unwatch(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
             self._watcher = None
-        child, self._child = self._child, None
-        if child is not None:
-            await child.stop(grace_s)
-        self._release_port()
 
     def _checked_header(self) -> GgufHeader:
         header = check_model(self._model_path)
@@ -168,15 +218,18 @@ class EmbeddedEngine:
             own_pooling=header.pooling_type in _POOLED or header.causal is False,
         )
 
-    async def _launch(self) -> ChildProcess:
-        assert self._params is not None
+    async def _launch(self, params: ChildParams) -> ChildProcess:
+        """Start the child that is to serve next; until then none does."""
         self.loading = True
         try:
-            return await ChildProcess.start(
-                self._params, self._log, timeout_s=self._start_timeout_s, command=self._command
-            )
+            return await self._start_child(params)
         finally:
             self.loading = False
+
+    async def _start_child(self, params: ChildParams) -> ChildProcess:
+        return await ChildProcess.start(
+            params, self._log, timeout_s=self._start_timeout_s, command=self._command
+        )
 
     async def _watch(self) -> None:
         """Wait for the child to die, start another; for ever, until cancelled."""
@@ -193,7 +246,8 @@ class EmbeddedEngine:
             self._report("down", f"{reason}; next start in {pause_s:.1f} s")
             await asyncio.sleep(pause_s)
             try:
-                self._child = await self._launch()
+                assert self._params is not None
+                self._child = await self._launch(self._params)
             except EngineError as error:
                 reason, failures = error.message, failures + 1
                 continue

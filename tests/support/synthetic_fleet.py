@@ -13,12 +13,15 @@ from mileage.control.lending import BudgetState
 from mileage.core.actions import RejectReason
 from mileage.core.replica import ReplicaView
 from mileage.core.slo import SloConfig
+from mileage.gateway.adapter_desk import AdapterDesk
+from mileage.gateway.adapter_state import AdapterStates
 from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.telemetry import TelemetryStatus
 from mileage.gateway.admin.trial import Trial
 from mileage.gateway.messages import ReplicaStatus, Report
+from mileage.gateway.model_desk import ModelDesk
 from mileage.measure.metrics import Counter, Families, FamilySnapshot, Gauge, Histogram
 from tests.support.synthetic_governor import SyntheticGovernor
 
@@ -300,6 +303,18 @@ class SyntheticFleet:
 
     def budget_states(self) -> list[BudgetState]:
         return self.spends
+
+    def model_desk(self) -> ModelDesk | None:
+        """No model can sleep here."""
+        return None
+
+    def adapter_desk(self) -> AdapterDesk | None:
+        """No adapters are loaded here."""
+        return None
+
+    def adapter_states(self) -> AdapterStates:
+        """None of them."""
+        return AdapterStates(adapters=[], replicas=[])
 
     def experiment_desk(self) -> ExperimentDesk | None:
         return self.experiments

@@ -11,11 +11,13 @@ import msgspec
 
 from mileage.cli.config_document import Document
 from mileage.cli.time_zone import zone_of
-from mileage.control.config import ControlConfig, CostsConfig, GovernorConfig
+from mileage.control.config import ControlConfig, CostsConfig, GovernorConfig, LoadsConfig
 from mileage.control.experiment_config import ExperimentConfig
 from mileage.core.errors import ConfigError
 from mileage.core.slo import SloConfig
 from mileage.engines.config import EmbeddedConfig, EngineConfig
+from mileage.engines.embedded.resolve import served_name
+from mileage.engines.model_config import ModelConfig
 from mileage.gateway.admin.config import AdminConfig
 from mileage.gateway.config import JournalConfig, ServerConfig, TenantConfig
 from mileage.ledger.attribution_config import AttributionConfig
@@ -23,6 +25,8 @@ from mileage.ledger.billing_config import BillingConfig
 from mileage.measure.bottleneck_config import BottleneckConfig
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.merging import MergingConfig
+from mileage.policy.residency.adapters import AdapterConfig, LoraConfig, check_catalogue
+from mileage.policy.residency.idle_config import IdleConfig
 from mileage.policy.routing import RoutingConfig
 from mileage.policy.tenants import TenantLimits
 from mileage.scrape.telemetry_config import TelemetryConfig
@@ -39,6 +43,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     engines: tuple[EngineConfig, ...] = ()
     """Remote engines; without any, the embedded engine serves."""
     embedded: EmbeddedConfig = EmbeddedConfig()
+    models: tuple[ModelConfig, ...] = ()
+    """Embedded models that are loaded when they are needed; in place of `[embedded]`."""
+    idle: IdleConfig = IdleConfig()
+    loads: LoadsConfig = LoadsConfig()
+    adapters: tuple[AdapterConfig, ...] = ()
+    """LoRA adapters that are loaded when they are asked for."""
+    lora: LoraConfig = LoraConfig()
     aliases: dict[str, str] = {}
     """Model names that clients may use -> names that engines serve."""
     tenants: dict[str, TenantConfig] = {}
@@ -68,23 +79,64 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if model in self.aliases:
                 raise ConfigError(f"aliases.{alias}", model, "a model, not another alias")
         self._check_limit()
+        self._check_adapters()
         self._check_budgets()
-        known = [engine.replica for engine in self.engines] or ["embedded"]
-        self.experiment.check_replicas(known)
+        self._check_models()
+        known = [*(e.replica for e in self.engines), *(m.replica for m in self.models)]
+        self.experiment.check_replicas(known or ["embedded"])
         zone_of(self.billing.timezone)
         self.control()
+
+    def _check_models(self) -> None:
+        """Each replica has a name of its own, and one section only says what is embedded."""
+        if self.models and self.embedded != EmbeddedConfig():
+            raise ConfigError("embedded", "settings", "none of them where [[models]] is used")
+        names = [engine.replica for engine in self.engines]
+        for model in self.models:
+            if model.replica in names:
+                expected = "a name that no other model or engine has"
+                raise ConfigError("models.served_name", model.replica, expected)
+            names.append(model.replica)
+        zone_of(self.idle.time_zone, "idle.time_zone")
+        for name, tenants in self.idle.private_models().items():
+            for tenant in tenants:
+                if tenant not in self.tenants:
+                    key = f"idle.models.{name}.tenants"
+                    raise ConfigError(key, tenant, "a tenant that is configured")
 
     def _check_limit(self) -> None:
         """A limit that no engine can have is a mistake, where it is known what they can."""
         governor, known = self.governor, self._running_max()
         limit = governor.static.limit
-        if governor.policy != "static" or limit is None or len(known) < len(self.engines):
+        if (
+            governor.policy != "static"
+            or limit is None
+            or len(known) < len(self.engines) + len(self.models)
+        ):
             return
         most = max(known.values())
         if limit > most:
             key = "engines.running_max" if self.engines else "embedded.slots"
+            key = "models.slots" if self.models else key
             expected = f"at most {most}, as many as an engine runs at once ({key})"
             raise ConfigError("governor.static.limit", limit, expected)
+
+    def _check_adapters(self) -> None:
+        """Adapters are names of models, for tenants that there are, and of the one model of the
+        embedded engine where that is to load them."""
+        check_catalogue(self.adapters, dict.fromkeys(self.aliases, "an alias"))
+        for adapter in self.adapters:
+            if adapter.tenant is not None and adapter.tenant not in self.tenants:
+                expected = f"a tenant that is configured (adapter {adapter.name})"
+                raise ConfigError("adapters.tenant", adapter.tenant, expected)
+            own = served_name(self.embedded)
+            if not (self.engines or self.models) and adapter.base != own:
+                expected = f"{own}, the model of the embedded engine (adapter {adapter.name})"
+                raise ConfigError("adapters.base", adapter.base, expected)
+        pinned = sum(adapter.pinned for adapter in self.adapters)
+        if not (self.engines or self.models) and pinned > self.embedded.lora_slots:
+            expected = f"at least {pinned}: so many adapters are pinned"
+            raise ConfigError("embedded.lora_slots", self.embedded.lora_slots, expected)
 
     def _check_budgets(self) -> None:
         """What was spent before a start is known of the ledger only."""
@@ -103,6 +155,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             slo=self.slo,
             merging=self.merging,
             costs=self.costs,
+            loads=self.loads,
             tenants={
                 name: TenantLimits(**{field: getattr(tenant, field) for field in limits})
                 for name, tenant in self.tenants.items()
@@ -112,9 +165,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         )
 
     def _running_max(self) -> dict[str, int]:
-        if not self.engines:
+        if not (self.engines or self.models):
             return {"embedded": self.embedded.slots}
-        return {e.replica: e.running_max for e in self.engines if e.running_max is not None}
+        remote = {e.replica: e.running_max for e in self.engines if e.running_max is not None}
+        return {**remote, **{model.replica: model.slots for model in self.models}}
 
     @property
     def key_hashes(self) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 
 from mileage.cli.engine_control import control
+from mileage.cli.engine_lora import lora
+from mileage.cli.engine_models import models, sleep, wake
 
 __all__ = ["engine"]
 
@@ -17,3 +19,7 @@ def _engine() -> None:
 
 
 engine.command()(control)
+engine.command()(models)
+engine.command()(sleep)
+engine.command()(wake)
+engine.add_typer(lora, name="lora")

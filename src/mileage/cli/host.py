@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from mileage.cli.adapters import Adapters
 from mileage.cli.cache_salt import cache_salt
 from mileage.cli.config import Config, journal_directory, state_directory
 from mileage.cli.config_source import ConfigSource
@@ -20,17 +21,21 @@ from mileage.cli.experiment_file import ExperimentFile
 from mileage.cli.gateway_ledger import GatewayLedger
 from mileage.cli.gateway_telemetry import GatewayTelemetry
 from mileage.cli.ledger_costs import LedgerCosts
-from mileage.cli.listening import Listening
+from mileage.cli.listening import Listening, shown_url
 from mileage.cli.public_config import public_config
 from mileage.cli.reloader import Reloader
 from mileage.cli.replicas import Replicas
+from mileage.cli.sleepers import Sleepers
 from mileage.cli.telemetry_process import TelemetryProcess
+from mileage.cli.unless import unless
 from mileage.cli.worker import command
 from mileage.control.lending import BudgetState
 from mileage.core.errors import MileageError
 from mileage.core.events import Event
 from mileage.dashboard.assets import load_assets
 from mileage.engines.remote import RemoteEngine
+from mileage.gateway.adapter_desk import AdapterDesk
+from mileage.gateway.adapter_state import AdapterStates
 from mileage.gateway.admin.app import AdminApp
 from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
@@ -41,6 +46,8 @@ from mileage.gateway.admin.token import resolve_token, token_path
 from mileage.gateway.admin.trial import Trial
 from mileage.gateway.budget_desk import BudgetDesk
 from mileage.gateway.config import GatewayConfig, Upstream
+from mileage.gateway.messages import Report
+from mileage.gateway.model_desk import ModelDesk
 from mileage.gateway.supervisor import Confirmed, Supervisor, bind
 
 __all__ = ["Host"]
@@ -52,8 +59,8 @@ class Host(FleetState):
     """A gateway with all that belongs to it: workers, engines, health checks, ledger, admin plane.
 
     `config` is what was loaded from `source`, which is asked again at every reload. `model_path`
-    is the embedded engine's model; None where engines are configured. `log_level` is that of the
-    workers.
+    is the embedded engine's model; None where engines or `[[models]]` are configured, the files of
+    which are `model_paths`, by name. `log_level` is that of the workers.
     """
 
     def __init__(
@@ -62,6 +69,7 @@ class Host(FleetState):
         config: Config,
         model_path: Path | None,
         *,
+        model_paths: Mapping[str, Path] | None = None,
         log_level: str = "warning",
     ) -> None:
         super().__init__()
@@ -74,10 +82,14 @@ class Host(FleetState):
         self._replicas = Replicas(
             model_path,
             self._state_directory,
+            sleepers=partial(self._make_sleepers, model_paths or {}),
             tell=self._deliver,
             observed=self.view,
             forget=self.forget,
             changed=self._ledger.look,
+        )
+        self._adapters = Adapters(
+            self._replicas, model_path, deliver=self._deliver, retarget=self._retarget
         )
         self._supervisor: Supervisor | None = None
         self._budgets: BudgetDesk | None = None
@@ -98,8 +110,8 @@ class Host(FleetState):
                 parts.callback(sock.close)
             self._ledger.start(self._replicas.seen, parts)
             admin = await self._start_admin(parts)
-            if await self._unless_stopped(self._start_serving(sockets, parts)):
-                if await self._unless_stopped(self._replicas.up.wait()):
+            if await unless(self._stop_asked, self._start_serving(sockets, parts)):
+                if await unless(self._stop_asked, self._replicas.up.wait()):
                     host, port = sockets[0].getsockname()[:2]
                     ready(self._listening(host, port, admin))
                 await self._stop_asked.wait()
@@ -157,6 +169,18 @@ class Host(FleetState):
         """How all budgets stand, in the order of the configuration."""
         return [] if self._budgets is None else self._budgets.states()
 
+    def model_desk(self) -> ModelDesk:
+        """What has models loaded and unloaded."""
+        return self._replicas.sleepers.desk
+
+    def adapter_desk(self) -> AdapterDesk | None:
+        """What has adapters loaded."""
+        return self._adapters.desk
+
+    def adapter_states(self) -> AdapterStates:
+        """How adapters stand."""
+        return self._adapters.states()
+
     def experiment_desk(self) -> ExperimentDesk | None:
         """What runs experiments; None while the gateway starts."""
         return self._experiments
@@ -187,43 +211,65 @@ class Host(FleetState):
 
     # --- parts --------------------------------------------------------------------------------
 
-    async def _unless_stopped(self, step: Coroutine[Any, Any, object]) -> bool:
-        """Take the step; False where the stop was asked for first, and the step was given up."""
-        stop_asked = asyncio.ensure_future(self._stop_asked.wait())
-        task = asyncio.ensure_future(step)
-        try:
-            await asyncio.wait({task, stop_asked}, return_when=asyncio.FIRST_COMPLETED)
-            if stop_asked.done():
-                return False
-            await task
-            return True
-        finally:
-            stop_asked.cancel()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
     async def _start_serving(
         self, sockets: list[socket.socket], parts: contextlib.AsyncExitStack
     ) -> None:
         """Start what serves: the engine, if it is ours, the workers, the health checks."""
         await self._replicas.start(self._config, parts)
+        self._adapters.configure(self._config)
         self._start_telemetry(parts)
         budgets = self._start_budgets(parts)
         supervisor = self._supervisor = Supervisor(
             self._gateway_config(self._config),
             sockets,
             command(self._ledger.directory, self._config.ledger, self._log_level),
-            on_report=self.report,
-            on_gone=self.worker_gone,
+            on_report=self._reported,
+            on_gone=self._worker_gone,
+            on_load=self._wanted,
             budgets=budgets,
         )
         parts.push_async_callback(supervisor.stop)
         self._start_experiments(parts)
         await supervisor.start()
         await self._replicas.watch(parts)
+        for run in (self._adapters.run, self.model_desk().run):
+            task = asyncio.get_running_loop().create_task(run())
+            parts.push_async_callback(_end, task)
         self._serving = True
         reloading = asyncio.get_running_loop().create_task(self._reloader.run())
         parts.push_async_callback(_end, reloading)
+
+    def _make_sleepers(self, paths: Mapping[str, Path], replicas: Replicas) -> Sleepers:
+        return Sleepers(
+            self._config,
+            paths,
+            self._state_directory,
+            tell=self._deliver,
+            watcher=replicas,
+            live=lambda: () if self._supervisor is None else self._supervisor.pids,
+            changed=self._ledger.look,
+        )
+
+    def _wanted(self, model: str) -> None:
+        """Requests of a worker wait for a model: it sleeps, or is an adapter."""
+        self._adapters.desk.wanted(model)
+        self.model_desk().wanted(model)
+
+    def _reported(self, report: Report) -> None:
+        self.model_desk().report(report)
+        self._adapters.desk.reported(report.pid, report.adapter_uses, report.waiting)
+        self.report(report)
+
+    def _worker_gone(self, pid: int) -> None:
+        self._adapters.desk.worker_gone(pid)
+        self.model_desk().gone(pid)
+        self.worker_gone(pid)
+
+    def _retarget(self) -> None:
+        """Let the workers call the embedded engine where it is now, with its adapters."""
+        if self._supervisor is not None:
+            for engine in self._replicas.engines:
+                self._supervisor.retarget(self._upstream(engine))
 
     def _start_telemetry(self, parts: contextlib.AsyncExitStack) -> None:
         """Start what looks at the engines' GPUs; it ends before the feeder does."""
@@ -282,7 +328,9 @@ class Host(FleetState):
         if self._experiments is not None:
             self._experiments.configure(config.experiment)
         # After the workers were told of them: what is said of a replica that is unknown is lost.
-        self._replicas.join(move)
+        await self._replicas.join(move)
+        self._replicas.sleepers.configure(config)
+        self._adapters.configure(config)
         return await self._supervisor.confirmed(_CONFIRM_S)
 
     async def _start_admin(self, parts: contextlib.AsyncExitStack) -> AdminServer | None:
@@ -307,6 +355,9 @@ class Host(FleetState):
             server=config.server,
             upstreams=tuple(map(self._upstream, engines)),
             aliases=config.aliases,
+            private_models=config.idle.private_models(),
+            adapters=config.adapters,
+            adapter_endpoints=self._adapters.endpoints,
             key_hashes=config.key_hashes,
             key_names=config.key_names,
             control=control,
@@ -320,21 +371,19 @@ class Host(FleetState):
     def _upstream(self, engine: RemoteEngine) -> Upstream:
         upstream = msgspec.convert(engine, Upstream, from_attributes=True)
         tag = self._ledger.request_tag if engine.names_requests else None
-        return msgspec.structs.replace(upstream, request_tag=tag)
+        lora = self._adapters.fields(upstream)
+        return msgspec.structs.replace(upstream, request_tag=tag, lora=lora)
 
     def _deliver(self, event: Event) -> None:
         if self._supervisor is not None:
             self._supervisor.deliver(event)
 
     def _listening(self, host: str, port: int, admin: AdminServer | None) -> Listening:
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 -- shown only
-        shown = f"[{shown}]" if ":" in shown else shown
-        scheme = "https" if self._config.server.tls_cert else "http"
         admin_url = admin.url.rstrip("/") if admin is not None else None
         assert self._supervisor is not None
         token_file = token_path(self._config.admin, self._state_directory)
         return Listening(
-            url=f"{scheme}://{shown}:{port}/v1",
+            url=shown_url(host, port, tls=self._config.server.tls_cert is not None),
             admin_url=admin_url,
             admin_token_file=str(token_file) if admin_url and token_file else None,
             ledger=str(self._ledger.directory) if self._config.ledger.enabled else None,

@@ -26,7 +26,9 @@ HOT: dict[str, tuple[str, ...]] = {
     "engines": _ALL,
     "experiment": _ALL,
     "governor": _ALL,
+    "idle": _ALL,
     "ledger": ("budget_lease_ratio", "on_failure", "retention_days"),
+    "loads": _ALL,
     "merging": _ALL,
     "routing": _ALL,
     "server": (
@@ -60,6 +62,7 @@ COLD: dict[str, tuple[str, ...]] = {
     "embedded": _ALL,
     "journal": _ALL,
     "ledger": ("database", "directory", "enabled", "segment_bytes_max", "token_times"),
+    "models": _ALL,
     "server": ("host", "port", "tls_cert", "tls_key", "workers"),
 }
 """By section: the keys that a start reads, and nothing after it."""
@@ -91,8 +94,9 @@ def plan(running: Config, written: Config) -> Plan:
     Raises ConfigError where what is hot does not fit with the old values of what is not.
     """
     # Without engines our own serves, which is started and ended with the gateway.
-    own_engine = bool(running.engines) != bool(written.engines)
-    stay = ("engines",) if own_engine else ()
+    others = running.models
+    own_engine = bool(running.engines or others) != bool(written.engines or others)
+    stay = ("models", "engines") if own_engine else ("models",)
     sections: dict[str, Any] = {}
     for field in msgspec.structs.fields(Config):
         section = field.name

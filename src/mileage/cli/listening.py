@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Listening"]
+__all__ = ["Listening", "shown_url"]
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,3 +22,10 @@ class Listening(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     worker_pids: list[int]
     engine_pids: list[int]
+
+
+def shown_url(host: str, port: int, *, tls: bool) -> str:
+    """Where clients find the API of a gateway that listens at `host`."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 -- shown only
+    shown = f"[{shown}]" if ":" in shown else shown
+    return f"{'https' if tls else 'http'}://{shown}:{port}/v1"

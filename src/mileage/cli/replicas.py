@@ -15,12 +15,15 @@ from typing import NamedTuple
 import msgspec
 
 from mileage.cli.config import Config
+from mileage.cli.own_engine import own_engine
+from mileage.cli.sleepers import Sleepers
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
 from mileage.core.replica import Adapter, ReplicaView
-from mileage.engines.config import CPU, EmbeddedConfig, EngineConfig
+from mileage.engines.config import CPU, EmbeddedConfig
 from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
 from mileage.engines.embedded.resolve import served_name
-from mileage.engines.remote import RemoteEngine, resolve, resolve_all
+from mileage.engines.remote import RemoteEngine, resolve_all
+from mileage.gateway.adapter_desk import AdapterDesk
 from mileage.gateway.admin.fleet import ReplicaHealth
 from mileage.ledger.replica_clock import ReplicaSeen
 from mileage.ledger.replica_time import ReplicaState
@@ -28,13 +31,13 @@ from mileage.scrape.cpu import CpuSource
 from mileage.scrape.poller import Poller
 from mileage.scrape.target import PollStatus, PollTarget
 
-__all__ = ["Move", "Replicas"]
+__all__ = ["EMBEDDED", "Move", "Replicas"]
 
 _DISABLED = "disabled by the operator"
 _MOVED = "its address has changed and was not found to be up yet"
-_EMBEDDED = "embedded"
+EMBEDDED = "embedded"
+"""Name of the engine of our own."""
 _EMBEDDED_GRACE_S = 5.0
-_EMBEDDED_SCRAPE_S = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -64,6 +67,7 @@ class Replicas:
         model_path: Path | None,
         state_directory: Path,
         *,
+        sleepers: Callable[[Replicas], Sleepers],
         tell: Callable[[Event], None],
         observed: Callable[[ReplicaView], None],
         forget: Callable[[str], None],
@@ -72,11 +76,17 @@ class Replicas:
         self._model_path, self._state_directory = model_path, state_directory
         self._tell, self._observed, self._forget = tell, observed, forget
         self._changed = changed
+        self.sleepers = sleepers(self)
+        """Those of them that can sleep."""
         self._disabled: set[str] = set()
         self.engines: tuple[RemoteEngine, ...] = ()
         """Those in use, in the order of the configuration."""
         self._embedded: EmbeddedEngine | None = None
         self._adapters: tuple[Adapter, ...] = ()
+        self._held: tuple[Adapter, ...] = ()
+        """Adapters that the engine of our own has loaded for requests that name them."""
+        self.desk: AdapterDesk | None = None
+        """What adapters are loaded by, and has a say in what workers hear of them."""
         self._poller = Poller(
             emit=self._heard,
             clock=time.monotonic,
@@ -92,16 +102,22 @@ class Replicas:
     async def start(self, config: Config, parts: contextlib.AsyncExitStack) -> None:
         """Find the engines, or start the one of our own; `parts` ends what was started."""
         if self._model_path is None:
-            self.engines = resolve_all(config.engines, os.environ)
+            await self.sleepers.start(parts)
+            self.engines = (*resolve_all(config.engines, os.environ), *self.sleepers.engines)
         else:
             self.engines = (await self._start_embedded(config, self._model_path, parts),)
         for engine in self.engines:
-            self._poller.add(_target(engine), busy=self._cpu())
+            if not self.sleepers.sleeps(engine):
+                self._poller.add(_target(engine), busy=self._cpu(engine.name))
 
     async def watch(self, parts: contextlib.AsyncExitStack) -> None:
         """Begin the health checks."""
         await self._poller.start()
         parts.push_async_callback(self._poller.stop)
+        parts.push_async_callback(self.sleepers.desk.stop)
+        await self.sleepers.begin(self.engines)
+        if self.sleepers.desk.statuses():
+            self.up.set()  # what sleeps takes requests
 
     async def _start_embedded(
         self, config: Config, model_path: Path, parts: contextlib.AsyncExitStack
@@ -116,21 +132,25 @@ class Replicas:
         self._changed()
         await embedded.start()
         parts.push_async_callback(self._stop_embedded, embedded)
-        named = EngineConfig(kind="llamacpp", name=_EMBEDDED, url=embedded.url, gpu=CPU)
-        return msgspec.structs.replace(
-            resolve(named, {}),
-            authorization=embedded.authorization,
-            connections_max=embedded.connections_max,
-            # llama.cpp notices that the client of an answer which is no stream has left only after
-            # a second in which it was asked nothing else.
-            scrape_interval_s=_EMBEDDED_SCRAPE_S,
-            # This version is known to have all of them.
-            unsure=(),
-        )
+        return own_engine(EMBEDDED, embedded)
 
-    def _cpu(self) -> CpuSource | None:
-        """What tells how busy the engine of our own is; remote ones name theirs."""
-        engine = self._embedded
+    @property
+    def embedded(self) -> EmbeddedEngine | None:
+        """The engine of our own, where there is one."""
+        return self._embedded
+
+    async def move_embedded(self, held: tuple[Adapter, ...]) -> None:
+        """The engine of our own is at another address, with these adapters."""
+        assert self._embedded is not None
+        self._held = held
+        engine = own_engine(EMBEDDED, self._embedded)
+        self.engines = (engine,)
+        await self._poller.remove(EMBEDDED)
+        self._poller.add(_target(engine), busy=self._cpu(EMBEDDED))
+
+    def _cpu(self, name: str) -> CpuSource | None:
+        """What tells how busy an engine of our own is; remote ones name theirs."""
+        engine = self._embedded or self.sleepers.engine(name)
         if engine is None:
             return None
         return CpuSource(lambda: engine.pid, engine.threads, clock=time.monotonic)
@@ -149,9 +169,10 @@ class Replicas:
         """
         if self._model_path is not None:
             return Move(self.engines, self.engines, (), ())
-        engines = resolve_all(config.engines, os.environ)
+        engines = (*resolve_all(config.engines, os.environ), *self.sleepers.engines)
         now, then = (
-            {each.name: _target(each) for each in some} for some in (self.engines, engines)
+            {each.name: (_target(each), each.sleep_level) for each in some}
+            for some in (self.engines, engines)
         )
         left = tuple(name for name, target in now.items() if then.get(name) != target)
         joined = tuple(each for each in engines if now.get(each.name) != then[each.name])
@@ -161,21 +182,40 @@ class Replicas:
         """Watch no more what is left; from here on `engines` are the others."""
         urls = {engine.name: engine.url for engine in move.engines}
         for name in move.left:
-            await self._poller.remove(name)
+            await self.unwatch(name)
+            await self.sleepers.desk.remove(name)
             if name not in urls:
                 self._disabled.discard(name)
                 self._forget(name)
         self.engines = move.engines
         self._changed()
 
-    def join(self, move: Move) -> None:
+    async def join(self, move: Move) -> None:
         """Watch what is new. One at another address is used when that was found to be up."""
         urls = {engine.name: engine.url for engine in move.before}
         for engine in move.joined:
             if urls.get(engine.name, engine.url) != engine.url:
                 self._forget(engine.name)
                 self._tell(ReplicaDown(engine.name, _MOVED))
-            self._poller.add(_target(engine))
+            if self.sleepers.sleeps(engine):
+                await self.sleepers.begin((engine,))
+            else:
+                self._poller.add(_target(engine))
+
+    # --- those that sleep ---------------------------------------------------------------------
+
+    def watch_again(self, name: str) -> None:
+        """It has been loaded: its health says something from now on."""
+        self._changed()
+        engine = next((each for each in self.engines if each.name == name), None)
+        if engine is not None and name not in {status.name for status in self._poller.status()}:
+            self._poller.add(_target(engine), busy=self._cpu(name))
+
+    async def unwatch(self, name: str) -> None:
+        """It is unloaded, or left: its health says nothing any more."""
+        self._changed()
+        with contextlib.suppress(KeyError):
+            await self._poller.remove(name)
 
     # --- what is asked of them ----------------------------------------------------------------
 
@@ -185,10 +225,11 @@ class Replicas:
             return False
         if enabled:
             self._disabled.discard(name)
-            self._tell_again(name)
+            self.tell_again(name)
         else:
             self._disabled.add(name)
             self._tell(ReplicaDown(name, _DISABLED))
+        self.sleepers.desk.enable(name, enabled)
         return True
 
     def health(self) -> list[ReplicaHealth]:
@@ -203,13 +244,18 @@ class Replicas:
                 up=None if status.checked_s is None else status.state == "up",
                 loading=status.loading,
                 models=status.models,
-                adapters=self._adapters or status.adapters,
+                adapters=(*self._adapters, *self._held) or status.adapters,
                 reason=_DISABLED if status.name in self._disabled else status.health_error,
                 checked_s=status.checked_s,
                 version=status.version,
                 observation_error=status.observation_error,
             )
             for status in (known[e.name] for e in self.engines if e.name in known)
+        ] + [
+            asleep
+            for engine in self.engines
+            if engine.name not in known
+            and (asleep := self.sleepers.health(engine, enabled=engine.name not in self._disabled))
         ]
 
     def seen(self) -> dict[str, ReplicaSeen]:
@@ -221,22 +267,24 @@ class Replicas:
             own: ReplicaState = "down" if embedded.pid is None else "up"
             if embedded.loading or not self.engines:  # it is started for the first time
                 own = "warmup"
-            return {_EMBEDDED: ReplicaSeen(own, 1.0, CPU)}
+            return {EMBEDDED: ReplicaSeen(own, 1.0, CPU)}
         known = {status.name: _state(status) for status in self._poller.status()}
         return {
             engine.name: ReplicaSeen(state, engine.gpus, engine.gpu)
             for engine in self.engines
             if (state := known.get(engine.name)) is not None
-        }
+        } | self.sleepers.seen()
 
     def models(self) -> set[str]:
         """Models that they serve."""
-        return {model for status in self._poller.status() for model in status.models}
+        held = {adapter.model for adapter in self._held}
+        held |= self.sleepers.models()
+        return held | {model for status in self._poller.status() for model in status.models}
 
     def pids(self) -> list[int]:
-        """The embedded engine's process."""
+        """Processes of embedded engines."""
         pid = self._embedded.pid if self._embedded is not None else None
-        return [pid] if pid is not None else []
+        return [pid] if pid is not None else self.sleepers.pids()
 
     # --- what is heard of them ----------------------------------------------------------------
 
@@ -245,24 +293,43 @@ class Replicas:
         if isinstance(event, Observed):
             self._observed(event.view)
         elif isinstance(event, ReplicaUp | ReplicaDown):
+            if self.sleepers.desk.is_resting(event.replica):
+                return  # it is being unloaded
             self._changed()
+        if _replica_of(event) not in self._disabled or isinstance(event, Observed):
+            self._pass_on(event)
         if isinstance(event, ReplicaUp):
             self.up.set()
-        if _replica_of(event) not in self._disabled or isinstance(event, Observed):
-            self._tell(self._complete(event))
+            self.sleepers.desk.up(event.replica, event.models)
+
+    def _pass_on(self, event: Event) -> None:
+        """Tell the workers, who are to hear of adapters what their desk wants them to."""
+        event = self._complete(event)
+        if self.desk is not None:
+            if isinstance(event, ReplicaUp):
+                event = self.desk.up(event)
+            elif isinstance(event, ReplicaDown):
+                self.desk.down(event.replica)
+        self._tell(event)
 
     def _complete(self, event: Event) -> Event:
         """With what the engine of our own does not tell by itself."""
-        if self._adapters and isinstance(event, ReplicaUp):
-            return msgspec.structs.replace(event, adapters=self._adapters)
+        if isinstance(event, ReplicaUp) and (self._adapters or self._held):
+            models = (*event.models, *(adapter.model for adapter in self._held))
+            return ReplicaUp(event.replica, models, (*self._adapters, *self._held))
         return event
 
-    def _tell_again(self, name: str) -> None:
+    def tell_again(self, name: str) -> None:
         """Tell the workers what the poller knows of a replica, unless it is disabled."""
         if name not in self._disabled:
             for event in self._poller.snapshot():
                 if _replica_of(event) == name:
-                    self._tell(self._complete(event))
+                    self._pass_on(event)
+
+    def look_again(self, name: str) -> None:
+        """Ask a replica at once what it serves now."""
+        if any(name == status.name for status in self._poller.status()):
+            self._poller.check_now(name)
 
     def _embedded_changed(self, status: EmbeddedStatus) -> None:
         self._changed()
@@ -270,11 +337,11 @@ class Replicas:
             return  # it has not been up yet
         if status.state == "up":
             # Where it was back before a check failed, the poller has nothing new to tell.
-            self._tell_again(_EMBEDDED)
-            self._poller.check_now(_EMBEDDED)
+            self.tell_again(EMBEDDED)
+            self._poller.check_now(EMBEDDED)
         else:
             _log.warning("the embedded engine is down: %s", status.reason)
-            self._heard(ReplicaDown(_EMBEDDED, status.reason or "the engine is down"))
+            self._heard(ReplicaDown(EMBEDDED, status.reason or "the engine is down"))
 
 
 def _state(status: PollStatus) -> ReplicaState | None:

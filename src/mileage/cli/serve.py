@@ -133,12 +133,16 @@ def _serve(source: ConfigSource, *, log_level: str, as_json: bool) -> None:
     started_s = time.monotonic()
     config = source.load()
     console = Console(stderr=True, highlight=False)
-    model_path = None
-    if not config.engines:
+    model_path, model_paths = None, {}
+    for model in config.models:
+        with Steps(console) as steps:
+            path = model_paths[model.replica] = resolve_model(model, progress=steps)
+        console.print(f"model    {model.replica}  [dim]{path}[/dim]", soft_wrap=True)
+    if not (config.engines or config.models):
         with Steps(console) as steps:
             model_path = resolve_model(config.embedded, progress=steps)
         console.print(f"model    {config.embedded.model}  [dim]{model_path}[/dim]", soft_wrap=True)
-    else:
+    elif config.engines:
         console.print(f"engines  {', '.join(engine.replica for engine in config.engines)}")
 
     def ready(listening: Listening) -> None:
@@ -147,7 +151,7 @@ def _serve(source: ConfigSource, *, log_level: str, as_json: bool) -> None:
         _show(console, config, listening, time.monotonic() - started_s)
 
     def make_host() -> Host:
-        return Host(source, config, model_path, log_level=log_level)
+        return Host(source, config, model_path, model_paths=model_paths, log_level=log_level)
 
     uvloop.run(_run(make_host, ready, console))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Literal, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -49,6 +49,7 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     dcgm_url: str | None
     nvml: bool
     gpu_ids: tuple[str, ...]
+    sleep_level: Literal[1, 2] | None
     kv_events_url: str | None
     kv_events_replay_url: str | None
     kv_events_ranks: int
@@ -123,6 +124,7 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         dcgm_url=dcgm_url,
         nvml=config.nvml,
         gpu_ids=config.gpu_ids,
+        sleep_level=config.sleep_level,
         kv_events_url=config.kv_events_url,
         kv_events_replay_url=config.kv_events_replay_url,
         kv_events_ranks=config.kv_events_ranks,

@@ -13,6 +13,7 @@ import pytest
 from mileage.cli.config import Config
 from mileage.cli.replica_watch import ReplicaWatch
 from mileage.cli.replicas import Replicas
+from mileage.cli.sleepers import Sleepers
 from mileage.core.events import Event, ReplicaUp
 from mileage.core.replica import Adapter
 from mileage.engines.config import EmbeddedConfig, EngineConfig
@@ -81,6 +82,15 @@ def replicas(config: Config, model: Path | None = None) -> tuple[Replicas, list[
     made = Replicas(
         model,
         Path("/nowhere"),
+        sleepers=lambda watcher: Sleepers(
+            config,
+            {},
+            Path("/nowhere"),
+            tell=told.append,
+            watcher=watcher,
+            live=lambda: (),
+            changed=lambda: None,
+        ),
         tell=told.append,
         observed=lambda view: None,
         forget=lambda name: None,

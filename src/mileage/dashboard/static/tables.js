@@ -8,6 +8,7 @@ const STATES = {
   up: ["up", "dot ok"],
   down: ["down", "dot bad"],
   disabled: ["disabled", "dot muted"],
+  asleep: ["asleep", "dot muted"],
   open: ["breaker open", "dot bad"],
   half_open: ["breaker half open", "dot warn"],
   unknown: ["not checked yet", "dot muted"],

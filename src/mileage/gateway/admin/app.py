@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from mileage.gateway.admin import exposition
 from mileage.gateway.admin import metrics as admin_metrics
+from mileage.gateway.admin.adapter_api import AdapterApi, adapter_families
 from mileage.gateway.admin.api import ControlApi
 from mileage.gateway.admin.config import AdminConfig
 from mileage.gateway.admin.context_switches import ContextSwitches
@@ -30,6 +31,7 @@ from mileage.gateway.admin.findings import FindingsApi, GatewayWords
 from mileage.gateway.admin.fleet import Fleet
 from mileage.gateway.admin.governor import GovernorStatus, governor_status
 from mileage.gateway.admin.memory_pieces import memory_fragmentation_ratio
+from mileage.gateway.admin.model_api import ModelApi
 from mileage.gateway.admin.pages import Pages
 from mileage.gateway.admin.processes import ProcessSample, ProcessSampler, Role
 from mileage.gateway.admin.responses import error
@@ -94,6 +96,8 @@ class AdminApp:
             *pages.routes(),
             *api.routes(),
             *ExperimentApi(fleet).routes(),
+            *AdapterApi(fleet).routes(),
+            *ModelApi(fleet).routes(),
             *self._costs.routes(),
             *self._findings.routes(),
         ]
@@ -188,7 +192,7 @@ class AdminApp:
             )
             figures = await self._costs.figures() if costs else None
             families = admin_metrics.families(self._fleet, plane, now_s)
-            families = [*families, *cost_families(figures)]
+            families = [*families, *cost_families(figures), *adapter_families(self._fleet)]
             return await asyncio.to_thread(exposition.render, families, openmetrics=openmetrics)
 
     def _words(self) -> GatewayWords:

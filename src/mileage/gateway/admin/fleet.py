@@ -9,11 +9,14 @@ import msgspec
 from mileage.control.lending import BudgetState
 from mileage.core.errors import MileageError
 from mileage.core.replica import Adapter, ReplicaView
+from mileage.gateway.adapter_desk import AdapterDesk
+from mileage.gateway.adapter_state import AdapterStates
 from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.telemetry import TelemetryStatus
 from mileage.gateway.admin.trial import Trial
 from mileage.gateway.messages import Report
+from mileage.gateway.model_desk import ModelDesk
 from mileage.measure.metrics import FamilySnapshot, HistogramValue, merge
 
 __all__ = ["Fleet", "FleetState", "LedgerStatus", "ReplicaHealth"]
@@ -25,8 +28,9 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One replica as the supervisor's poller sees it.
 
     `up` is None until the first check has ended; `loading`: it is not up, and was started: it makes
-    ready. `url` carries no credentials. `checked_s` is monotonic. For people: `reason` says why the
-    replica is not up, `observation_error` why it is not observed.
+    ready; `asleep`: it is not loaded because nobody needs it. `url` carries no credentials.
+    `checked_s` is monotonic. For people: `reason` says why the replica is not up,
+    `observation_error` why it is not observed.
     """
 
     name: str
@@ -35,6 +39,7 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     up: bool | None = None
     loading: bool = False
+    asleep: bool = False
     models: tuple[str, ...] = ()
     adapters: tuple[Adapter, ...] = ()
     reason: str | None = None
@@ -95,6 +100,18 @@ class Fleet(Protocol):
 
     def budget_states(self) -> list[BudgetState]:
         """How the tenants' budgets stand, in the order of the configuration."""
+        ...
+
+    def model_desk(self) -> ModelDesk | None:
+        """What has models loaded and unloaded; None where none can sleep."""
+        ...
+
+    def adapter_desk(self) -> AdapterDesk | None:
+        """What has LoRA adapters loaded; None where nobody does."""
+        ...
+
+    def adapter_states(self) -> AdapterStates:
+        """How LoRA adapters stand."""
         ...
 
     def experiment_desk(self) -> ExperimentDesk | None:
@@ -198,6 +215,18 @@ class FleetState:
     def budget_states(self) -> list[BudgetState]:
         """None, for whom nobody keeps a treasury."""
         return []
+
+    def model_desk(self) -> ModelDesk | None:
+        """None, for whom no model can sleep."""
+        return None
+
+    def adapter_desk(self) -> AdapterDesk | None:
+        """None, for whom nobody has adapters loaded."""
+        return None
+
+    def adapter_states(self) -> AdapterStates:
+        """None of them, likewise."""
+        return AdapterStates(adapters=[], replicas=[])
 
     def experiment_desk(self) -> ExperimentDesk | None:
         """None, for whom nobody runs experiments."""

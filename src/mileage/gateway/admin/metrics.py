@@ -13,6 +13,7 @@ from mileage.gateway.admin.context_switches import SwitchKind
 from mileage.gateway.admin.experiment_metrics import experiment_families
 from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.governor_metrics import governed_families
+from mileage.gateway.admin.model_metrics import model_families
 from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.admin.telemetry import telemetry_families
 from mileage.gateway.messages import Report
@@ -146,13 +147,14 @@ def families(fleet: Fleet, plane: PlaneFigures, now_s: float) -> list[FamilySnap
     _set_views(metrics, fleet, now_s)
     _set_ledger(metrics, fleet.ledger_status())
     own = [family.snapshot() for family in metrics.all()]
-    desk = fleet.experiment_desk()
+    desk, models = fleet.experiment_desk(), fleet.model_desk()
     return [
         *fleet.families(),
         *(family for family in own if family.numbers),
         *config_families(fleet.config_status()),
         *governed_families(fleet),
         *experiment_families(None if desk is None else desk.status()),
+        *model_families([] if models is None else models.statuses()),
         *telemetry_families(fleet.telemetry_status()),
     ]
 

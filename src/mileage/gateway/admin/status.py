@@ -21,9 +21,11 @@ __all__ = ["ProcessRow", "ReplicaRow", "Status", "replica_rows", "status"]
 STALE_S = 5.0
 """An observation or a report that is older is marked as stale."""
 
-ReplicaState: TypeAlias = Literal["up", "down", "disabled", "open", "half_open", "unknown"]
-"""disabled: by an operator; down: the health check fails; open, half_open: the breaker of at least
-one worker; unknown: not checked yet."""
+ReplicaState: TypeAlias = Literal[
+    "up", "down", "disabled", "asleep", "open", "half_open", "unknown"
+]
+"""disabled: by an operator; asleep: not loaded while nobody needs it; down: the health check fails;
+open, half_open: the breaker of at least one worker; unknown: not checked yet."""
 
 
 class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +206,8 @@ def _state(health: ReplicaHealth | None, worker_states: dict[str, int]) -> Repli
     """The worst that is known, because that is what an operator must see."""
     if health is not None and not health.enabled:
         return "disabled"
+    if health is not None and health.asleep:
+        return "asleep"
     if (health is not None and health.up is False) or "down" in worker_states:
         return "down"
     if "open" in worker_states:

@@ -23,7 +23,7 @@ THROUGHPUT_ERROR: Final = 1.2
 TTFT_ERROR: Final = 1.5
 """Of 3,731 pairs of published measurements of one setup that differ in concurrency alone, four of
 five have a ratio of TPOTs within 1.17 times of the predicted one, and one of TTFTs within 1.52
-times; of pairs that differ in tensor parallelism 1.15 and 1.39, in weights 1.20 and 1.38."""
+times; of pairs that differ in tensor parallelism 1.16 and 1.38, in weights 1.20 and 1.37."""
 
 NOT_REPRODUCED: Final = "the simulator does not reproduce the present state"
 

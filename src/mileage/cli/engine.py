@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from mileage.cli.engine_control import control
+from mileage.cli.engine_graphs import graphs
 from mileage.cli.engine_lora import lora
 from mileage.cli.engine_models import models, sleep, wake
 
@@ -19,6 +20,7 @@ def _engine() -> None:
 
 
 engine.command()(control)
+engine.command()(graphs)
 engine.command()(models)
 engine.command()(sleep)
 engine.command()(wake)

@@ -31,7 +31,7 @@ ROUNDS, SECONDS, LEAD_S = 3, 24.0, 6.0
 QUICK_ROUNDS, QUICK_SECONDS = 1, 10.0
 TARGET_OVER = 2.5
 """The target is what the engine by itself misses by so much, in a stretch before the rounds."""
-LONG_SHARE = 0.55
+LONG_SHARE = 0.45
 """Part of the time that the engine would spend on long prompts if each came alone."""
 SHORT_AT_ONCE = 6.0
 """Short requests in flight, if steps took as long as without prompts."""

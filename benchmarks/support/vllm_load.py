@@ -56,7 +56,7 @@ class Kind:
 
 
 SHORT = Kind("short", (16, 64), (40, 80))
-LONG = Kind("long", (600, 900), (16, 32))
+LONG = Kind("long", (450, 700), (16, 32))
 
 
 def mixed_load(

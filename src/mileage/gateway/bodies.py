@@ -231,11 +231,18 @@ def upstream_body(raw: bytes, body: Body, *, model: str, ask_usage: bool) -> byt
 
 
 def with_lora(raw: bytes, field: bytes | None) -> bytes:
-    """The body with this field `lora`, whatever the client wrote there; None: without any."""
-    if b"lora" not in raw and b"\\u" not in raw:
-        return raw if field is None else b'{"lora":%b,%b' % (field, raw[raw.index(b"{") + 1 :])
+    """The body with this field `lora`, whatever the client wrote there; None: without any.
+
+    Nothing of its prompt is taken from llama.cpp's cache, which may give a model's request what an
+    adapter's has left there.
+    """
+    ours = _UNCACHED if field is None else b'%b"lora":%b,' % (_UNCACHED, field)
+    if not any(key in raw for key in (b"lora", b"cache_prompt", b"\\u")):
+        return ours + raw[raw.index(b"{") + 1 :]
     fields = _fields.decode(raw)
     fields.pop("lora", None)
-    if field is not None:
-        fields["lora"] = Raw(field)
-    return _encode(fields)
+    fields.pop("cache_prompt", None)
+    return ours + _encode(fields)[1:]
+
+
+_UNCACHED = b'{"cache_prompt":false,'

@@ -45,4 +45,10 @@ def test_an_endpoint_where_the_engine_takes_none_is_told_as_such() -> None:
     ],
 )
 def test_the_field_lora(body: bytes, field: bytes | None, sent: dict[str, object]) -> None:
-    assert msgspec.json.decode(with_lora(body, field)) == sent
+    found = msgspec.json.decode(with_lora(body, field))
+    assert found == {**sent, "cache_prompt": False}
+
+
+def test_the_cache_is_left_out_whatever_the_client_says() -> None:
+    found = msgspec.json.decode(with_lora(b'{"cache_prompt":true,"a":1}', None))
+    assert found == {"cache_prompt": False, "a": 1}

@@ -136,7 +136,7 @@ def _common_params(library: Any, params: ChildParams, on_gpu: bool) -> Any:
     common.n_ctx = params.slots * params.context_tokens
     common.cache_type_k = getattr(library.ggml_type, f"GGML_TYPE_{params.cache_type_k.upper()}")
     common.cache_type_v = getattr(library.ggml_type, f"GGML_TYPE_{params.cache_type_v.upper()}")
-    # Its cache of prompts in memory does not tell by which adapter they were read.
+    # Its caches of prompts do not always tell by which adapter they were read.
     shared = 0 if params.adapters else _CACHE_RAM_MIB_MAX
     common.cache_ram_mib = min(shared, _memory_mib() // _CACHE_RAM_SHARE)
     common.cpuparams.n_threads = common.cpuparams_batch.n_threads = params.threads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Final
@@ -71,7 +71,7 @@ def invalidations(
     require_positive("every", every)
     directory, totals = BlockDirectory(blocks_max * replicas + 1), InvalidationTotals()
     owners = [Owner(f"replica-{number}") for number in range(replicas)]
-    caches = [PrefixCache(_Told(directory, o), blocks_max=blocks_max) for o in owners]
+    caches = {o: PrefixCache(_Told(directory, o), blocks_max=blocks_max) for o in owners}
     recent = [CachedPrefixes(blocks_max) for _ in owners]
     below: dict[int, set[int]] = {}
     """Of each block those that follow it directly, so far."""
@@ -90,7 +90,7 @@ def invalidations(
             if max(depths):
                 place = depths.index(max(depths))
         recent[place].sent(chain)
-        cache = caches[place]
+        cache = caches[owners[place]]
         cache.serve(BlockUse(chain, len(chain)), request.arrived_s)
         directory.stored(owners[place], [block for block in chain if block in cache])
         if number % every == 0:
@@ -114,7 +114,7 @@ def _family(blocks: Sequence[int], below: dict[int, set[int]]) -> list[int]:
 def _invalidate(
     blocks: Sequence[int],
     directory: BlockDirectory,
-    caches: Sequence[PrefixCache],
+    caches: Mapping[Owner, PrefixCache],
     totals: InvalidationTotals,
 ) -> None:
     held = [block for block in blocks if block in directory]
@@ -125,10 +125,8 @@ def _invalidate(
     totals.holder_bytes += sum(HEADER_BYTES + BLOCK_BYTES * len(each) for each in messages.values())
     totals.broadcast_messages += len(caches)
     totals.broadcast_bytes += len(caches) * (HEADER_BYTES + BLOCK_BYTES * len(blocks))
-    for cache in caches:
-        gone = set(blocks)
-        # The deepest first: a block goes only when none follows it.
-        for block in [each for each in cache if each in gone][::-1]:
-            cache.remove(block)
+    for owner, told in messages.items():
+        for block in reversed(told):  # the deepest first: a block goes only when none follows it
+            caches[owner].remove(block)
     for block in held:
         assert not directory.awaited(block), "a replica that holds it was not told"

@@ -159,6 +159,7 @@ CHANGED: dict[str, Any] = {
     "costs": {"usd_per_gpu_hour": 2},
     "engines": [{"kind": "vllm", "url": "http://b:1", "gpus": 2}],
     "governor": {"mode": "observe"},
+    "loads": {"wait_max_s": 9},
     "merging": {"enabled": False},
     "routing": {"affinity": False},
     "slo": {"ttft_s": 2},
@@ -184,8 +185,8 @@ def test_a_hot_section_reaches_the_controller(section: str) -> None:
 
 def test_every_hot_section_is_checked_here_or_by_what_a_client_sees() -> None:
     # An experiment is the supervisor's, who tells the workers what it is: see tests/e2e. So are
-    # bills and what is made of telemetry, of which workers need to know nothing.
-    supervisors = {"billing", "bottleneck", "experiment", "telemetry"}
+    # idle models, bills and what is made of telemetry, of which workers need to know nothing.
+    supervisors = {"billing", "bottleneck", "experiment", "idle", "telemetry"}
     assert HOT.keys() == CHANGED.keys() | supervisors | {"aliases", "ledger", "server"}
 
 

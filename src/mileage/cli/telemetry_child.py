@@ -24,6 +24,7 @@ __all__ = ["Order", "Told", "command", "main"]
 
 _STATUS_S: Final = 1.0
 _NICEST: Final = 19
+_READ_BYTES: Final = 64 * 1024
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: orders.put(None))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     teller = _Teller(sys.stdout.buffer)
-    threading.Thread(target=_hear, args=(sys.stdin.buffer, orders), daemon=True).start()
+    threading.Thread(target=_hear, args=(sys.stdin.fileno(), orders), daemon=True).start()
     pids: tuple[int, ...] = ()
     watches = TelemetryWatches(
         lambda minutes: teller.tell(Told(minutes=tuple(minutes))), host=host, pids=lambda: pids
@@ -92,10 +93,15 @@ def yield_to_others() -> None:
             os.nice(_NICEST)
 
 
-def _hear(source: BinaryIO, orders: queue.SimpleQueue[Order | None]) -> None:
+def _hear(descriptor: int, orders: queue.SimpleQueue[Order | None]) -> None:
+    """Not by `sys.stdin`: a thread that waits in it holds its lock, for want of which the
+    interpreter aborts where it ends."""
     decoder = msgspec.json.Decoder(Order)
-    for line in source:
-        orders.put(decoder.decode(line))
+    rest = b""
+    while data := os.read(descriptor, _READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            orders.put(decoder.decode(line))
     orders.put(None)
 
 

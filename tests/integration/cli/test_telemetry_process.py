@@ -69,6 +69,16 @@ def test_it_tells_how_it_goes_and_the_open_minute_at_its_end(site: Site) -> None
     assert {"sm_active_ratio", "memory_used_bytes"} <= {row.field for row in site.rows}
 
 
+def test_it_ends_without_a_word_at_sigterm() -> None:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command("warning", "here"), stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    assert process.stdout.readline()  # it has begun, and waits for orders
+    process.terminate()
+    _, said = process.communicate(timeout=WAIT_S * 3)
+    assert (process.returncode, said) == (0, b"")
+
+
 def test_nothing_runs_where_there_is_nothing_to_look_at(site: Site) -> None:
     site.process.configure([])
     assert (site.process.pid, site.process.status()) == (None, {})

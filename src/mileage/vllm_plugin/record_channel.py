@@ -29,7 +29,7 @@ class ChannelLimits(NamedTuple):
     """After this a file is complete, and another one begun."""
     files_bytes: int = 1 << 30
     """Of all files of this replica, those of earlier runs too; the oldest are removed."""
-    interval_s: float = 0.2
+    interval_s: float = 0.5
     """Between two looks at what waits."""
 
 

@@ -21,7 +21,7 @@ __all__ = ["METERING_OBSERVER", "StepTap", "TapSettings", "tap_settings", "why_n
 METERING_OBSERVER: Final = "metering"
 """Its name among the engine's observers."""
 _TAG_FILE: Final = "gateway"
-_TAG_EVERY: Final = 25
+_TAG_EVERY: Final = 10
 """Looks of the channel between two looks at the gateway's tag: 5 s."""
 _log = logging.getLogger("vllm.mileage")
 

@@ -45,9 +45,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 KINDS: Mapping[EngineKind, Kind] = {
-    "vllm": Kind(
-        title="vLLM", version_paths=("/version",), names_requests=True, cache_salt=True
-    ),
+    "vllm": Kind(title="vLLM", version_paths=("/version",), names_requests=True, cache_salt=True),
     "sglang": Kind(title="SGLang", version_paths=("/server_info", "/get_server_info")),
     "trtllm": Kind(
         title="TensorRT-LLM (trtllm-serve)",

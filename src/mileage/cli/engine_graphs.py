@@ -22,7 +22,7 @@ from mileage.cli.graph_plan import (
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError
-from mileage.policy.graph_buckets import GraphCost
+from mileage.policy.graph_buckets import GRAPH_SIZE_MAX, VLLM_SIZE_MAX, GraphCost
 
 __all__ = ["graphs"]
 
@@ -46,7 +46,7 @@ def graphs(
     source: arguments.GraphSource,
     sizes_max: arguments.SizesMax = None,
     max_num_seqs: arguments.MaxNumSeqs = 256,
-    size_max: arguments.SizeMax = 512,
+    size_max: arguments.SizeMax = VLLM_SIZE_MAX,
     cover: arguments.Cover = None,
     decode_only: arguments.DecodeOnly = False,
     seconds: arguments.Seconds = False,
@@ -76,7 +76,7 @@ def graphs(
     try:
         found = read_graph_histogram(source, decode_only=decode_only)
         if model is not None and gpu is not None:
-            rows_max = max(*found.steps, size_max, 2 * max_num_seqs)
+            rows_max = max(*found.steps, VLLM_SIZE_MAX, min(cover or 0, GRAPH_SIZE_MAX))
             step = modelled_graph_step(
                 model,
                 gpu,

@@ -29,6 +29,7 @@ _JSON: Final = b"{"
 _STEP_ARRAYS: Final = frozenset(range(0x93, 0x96))
 """The first byte of an EngineStep's MessagePack: an array of 3 to 5."""
 _ROWS_MAX: Final = 1 << 16
+"""No step has more; one that says so counts as this."""
 _EXPECTED: Final = (
     "step files of vLLM's plugin, a directory with them, a metrics page of vLLM, or a JSON object "
     "of sizes and how many steps had them"
@@ -94,7 +95,7 @@ def _of_steps(files: Iterable[Path], *, decode_only: bool) -> GraphHistogram:
                 prefill = sum(use.prefill_tokens for use in step.uses)
                 rows = prefill + sum(use.decode_tokens for use in step.uses)
                 if rows > 0 and not (decode_only and prefill):
-                    counts[rows] += 1
+                    counts[min(rows, _ROWS_MAX)] += 1
     except TraceError as error:
         raise ConfigError(_KEY, error.path, f"{_EXPECTED} ({error})") from None
     return GraphHistogram(kind="steps", steps=dict(counts))

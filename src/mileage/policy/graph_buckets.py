@@ -18,6 +18,7 @@ from mileage.core.bounds import require_at_least, require_positive, require_rang
 
 __all__ = [
     "GRAPH_SIZE_MAX",
+    "VLLM_SIZE_MAX",
     "GraphCost",
     "GraphWaste",
     "Histogram",
@@ -30,6 +31,8 @@ __all__ = [
 
 GRAPH_SIZE_MAX: Final = 4096
 """The largest size that is considered: the table of costs has its square in cells."""
+VLLM_SIZE_MAX: Final = 512
+"""vLLM's own sizes end here, but for data-centre Blackwell."""
 
 Histogram: TypeAlias = Mapping[int, float]
 """Rows of a step -> how many steps had so many."""
@@ -37,7 +40,6 @@ StepSeconds: TypeAlias = Callable[[int], float]
 """Rows of a step -> its seconds with a graph of that size; must not fall as rows grow."""
 _Costs: TypeAlias = NDArray[np.float64]
 
-_VLLM_SIZE_MAX: Final = 512
 _MIB: Final = 1 << 20
 
 
@@ -94,7 +96,7 @@ class GraphWaste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def vllm_graph_sizes(
-    max_num_seqs: int, *, step_tokens_max: int | None = None, size_max: int = _VLLM_SIZE_MAX
+    max_num_seqs: int, *, step_tokens_max: int | None = None, size_max: int = VLLM_SIZE_MAX
 ) -> tuple[int, ...]:
     """The sizes that vLLM 0.32 captures where none are given (vllm/config/vllm.py,
     `_set_cudagraph_sizes`), without speculative decoding.
@@ -161,7 +163,7 @@ def optimal_graph_sizes(
     eager_extra_s: float,
     size_s: float = 0.0,
     sizes_max: int | None = None,
-    size_max: int = _VLLM_SIZE_MAX,
+    size_max: int = VLLM_SIZE_MAX,
     cover: int = 0,
 ) -> tuple[int, ...]:
     """The sizes, one at least, with the least of padding, eager steps and `size_s` for each size.

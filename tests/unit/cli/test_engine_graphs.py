@@ -113,6 +113,9 @@ def test_times_of_a_model_on_a_gpu(counted: Path) -> None:
     assert found["optimal"]["total_ratio"] < found["default"]["total_ratio"]
     without = document(counted, "--model", "llama-3.1-8b", "--gpu", "h100")
     assert found["default"]["padding_ratio"] < without["default"]["padding_ratio"]
+    words = ("--cover", "600", "--size-max", "700", "--max-num-seqs", "1000000000")
+    wide = document(counted, "--model", "llama-3.1-8b", "--gpu", "h100", *words)
+    assert wide["optimal"]["sizes"][-1] == 700
 
 
 def test_seconds_are_turned_into_steps(tmp_path: Path) -> None:
@@ -198,6 +201,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path, steps: Path) -> N
         (("--model", "llama-3.1-8b", "--gpu", "abacus"), "--gpu"),
         (("--sizes-max", "0"), "--sizes-max"),
         (("--size-max", "0"), "--size-max"),
+        (("--size-max", "1000000000000"), "--size-max"),
         (("--cover", "513"), "--cover"),
         (("--max-num-seqs", "0"), "--max-num-seqs"),
         (("--memory-mib", "-1"), "--memory-mib"),

@@ -18,6 +18,7 @@ __all__ = ["COLD", "HOT", "Change", "Plan", "changes", "is_hot", "plan"]
 _ALL = ("*",)
 
 HOT: dict[str, tuple[str, ...]] = {
+    "adapters": _ALL,
     "aliases": _ALL,
     "billing": _ALL,
     "bottleneck": _ALL,
@@ -29,6 +30,7 @@ HOT: dict[str, tuple[str, ...]] = {
     "idle": _ALL,
     "ledger": ("budget_lease_ratio", "on_failure", "retention_days"),
     "loads": _ALL,
+    "lora": _ALL,
     "merging": _ALL,
     "routing": _ALL,
     "server": (

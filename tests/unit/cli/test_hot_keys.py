@@ -148,6 +148,8 @@ def test_every_cold_key_of_a_section_keeps_its_value() -> None:
             "cors_origins": ["https://a"],
             "allowed_hosts": ["a"],
             "watch_config": False,
+            "cache_salt": "tenant",
+            "cache_salt_key_file": "/x",
         },
         "ledger": {
             "database": "postgresql://db/ledger",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mileage.control.config import GovernorConfig, LoadsConfig
 from mileage.control.controller import Controller
@@ -22,7 +23,7 @@ from mileage.core.slo import SloConfig
 from tests.support.controllers import arrive, controller, request
 
 
-def asleep(**sections: object) -> Controller:
+def asleep(**sections: Any) -> Controller:
     """A controller before the replica `a`, which sleeps and would load the model llama."""
     made = controller(**sections)
     made.handle(ReplicaDown("a", "asleep"), 0.0)

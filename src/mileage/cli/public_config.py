@@ -23,7 +23,7 @@ def public_config(config: Config) -> dict[str, Any]:
     if config.ledger.database is not None:
         public["ledger"]["database"] = display_address(config.ledger.database)
     for engine in public["engines"]:
-        for key in ("url", "metrics_url", "dcgm_url"):
+        for key in [key for key in engine if key.endswith("url")]:
             if engine[key] is not None:
                 engine[key] = display_url(engine[key])
     return public

@@ -124,8 +124,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         self._check_gpus()
         require_range("engines.kv_events_ranks", self.kv_events_ranks, 1, 1024)
         if self.kv_events_replay_url is not None and self.kv_events_url is None:
+            shown = display_url(self.kv_events_replay_url)
             expected = "none without kv_events_url"
-            raise ConfigError("engines.kv_events_replay_url", self.kv_events_replay_url, expected)
+            raise ConfigError("engines.kv_events_replay_url", shown, expected)
         require_at_least("engines.connections_max", self.connections_max, 1)
         require_range("engines.lora_slots", self.lora_slots, 0, 10_000)
         if self.lora_slots and self.kind not in _LOADS_ADAPTERS:

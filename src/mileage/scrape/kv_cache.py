@@ -12,6 +12,7 @@ from mileage.core.replica import ReplicaView
 from mileage.policy.prefix_directory.directory import BlockDirectory
 from mileage.scrape.kv_events import KvEvents
 from mileage.scrape.target import PollTarget
+from mileage.wire.url import display_url
 
 __all__ = ["KvCache"]
 
@@ -65,5 +66,6 @@ def _of_rank(key: str, url: str, rank: int) -> str:
     except ValueError:
         port = None
     if port is None or split.scheme != "tcp" or not split.hostname:
-        raise ConfigError(key, url, "tcp://host:port, the endpoint of the engine's event publisher")
+        expected = "tcp://host:port, the endpoint of the engine's event publisher"
+        raise ConfigError(key, display_url(url), expected)
     return f"{url[: url.rindex(':')]}:{port + rank}"

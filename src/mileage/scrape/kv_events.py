@@ -13,6 +13,7 @@ import msgspec
 from mileage.core.errors import ConfigError
 from mileage.policy.prefix_directory.directory import BlockDirectory
 from mileage.policy.prefix_directory.feed import KvEvent, KvFeed
+from mileage.wire.url import display_url
 
 if TYPE_CHECKING:
     import zmq.asyncio
@@ -124,7 +125,7 @@ class KvEvents:
         except self._zmq.ZMQError as error:
             socket.close(linger=0)
             expected = "an address of ZMQ, such as tcp://host:5557"
-            raise ConfigError("engines.kv_events_url", url, expected) from error
+            raise ConfigError("engines.kv_events_url", display_url(url), expected) from error
         return socket
 
     async def _run(self) -> None:

@@ -185,8 +185,8 @@ def test_a_hot_section_reaches_the_controller(section: str) -> None:
 
 def test_every_hot_section_is_checked_here_or_by_what_a_client_sees() -> None:
     # An experiment is the supervisor's, who tells the workers what it is: see tests/e2e. So are
-    # idle models, bills and what is made of telemetry, of which workers need to know nothing.
-    supervisors = {"billing", "bottleneck", "experiment", "idle", "telemetry"}
+    # adapters, idle models, bills and what is made of telemetry: workers hear what comes of them.
+    supervisors = {"adapters", "billing", "bottleneck", "experiment", "idle", "lora", "telemetry"}
     assert HOT.keys() == CHANGED.keys() | supervisors | {"aliases", "ledger", "server"}
 
 

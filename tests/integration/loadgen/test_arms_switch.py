@@ -83,7 +83,9 @@ async def test_settings_that_ran_out_in_a_slot_are_told_and_still_put_back() -> 
         found = switch(server, lease_s=0.1)
         await found.to("a")
         answers["now"] = http(500, b"")
-        await server.until(lambda: len(server.seen) >= 5)
+        keeper = found._keeper
+        assert keeper is not None
+        await asyncio.wait({keeper}, timeout=60)
         answers["now"] = TAKEN
         with pytest.raises(EngineError, match="the settings of arm a ran out in its slot"):
             await found.to("b")

@@ -97,7 +97,7 @@ async def test_settings_that_ran_out_in_a_slot_are_told_and_still_put_back() -> 
 async def test_a_renewal_that_fails_once_is_no_harm() -> None:
     answers = iter([TAKEN, http(500, b"")])
     async with LoopbackServer(lambda seen: next(answers, TAKEN)) as server:
-        found = switch(server, lease_s=0.3)
+        found = switch(server, lease_s=3.0)
         await found.to("a")
         await server.until(lambda: len(server.seen) >= 4)
         await found.to("b")

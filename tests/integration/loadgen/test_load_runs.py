@@ -66,12 +66,12 @@ def test_an_open_loop_keeps_its_schedule_while_answers_take_long() -> None:
 def test_latency_counts_from_the_schedule_through_a_stall() -> None:
     async def story(server: PacedServer, target: Target) -> LoadRun:
         loop = asyncio.get_running_loop()
-        loop.call_later(0.1, server.hold)
-        loop.call_later(0.6, server.let_go)
-        return await run_load(calls(100, every_s=0.01), [target], RunOptions())
+        loop.call_later(0.5, server.hold)
+        loop.call_later(2.0, server.let_go)  # a slow start takes away from it
+        return await run_load(calls(300, every_s=0.01), [target], RunOptions())
 
     run = load(story, delay_s=0.0)
-    assert outcomes(run) == {"ok": 100}
+    assert outcomes(run) == {"ok": 300}
     waits_s = {r.index: (r.ended_s or 0.0) - r.scheduled_s for r in run.records}
     assert max(waits_s.values()) > 0.4
     assert sum(wait > 0.05 for wait in waits_s.values()) >= 35

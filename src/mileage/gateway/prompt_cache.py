@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mileage.gateway.bodies import Body
 from mileage.gateway.cache_salt import CacheSalts
@@ -22,6 +22,10 @@ class CachedPrompt(NamedTuple):
     def batch_key(self, key: str | None, tenant: str) -> str | None:
         """The key of requests that go upstream in one call, which has one salt."""
         return key if key is None or self.salts is None else f"{key}\0{tenant}"
+
+
+_UNKNOWN: Final = CachedPrompt(None, (), 0)
+"""Of most requests: made once, for every request asks."""
 
 
 class PromptCache:
@@ -45,6 +49,6 @@ class PromptCache:
         if salts is not None and not salts.salts(tenant):
             salts = None
         if not (by_blocks or self._by_blocks):
-            return CachedPrompt(salts, (), 0)
+            return _UNKNOWN if salts is None else CachedPrompt(salts, (), 0)
         blocks = self._blocks.of(body, model, None if salts is None else tenant)
         return CachedPrompt(salts, blocks, self._blocks.block_tokens if blocks else 0)

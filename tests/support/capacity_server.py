@@ -20,6 +20,8 @@ from typing import Self
 
 import msgspec
 
+from tests.support.accepting import close_server
+
 __all__ = ["CapacityServer"]
 
 
@@ -61,7 +63,7 @@ class CapacityServer:
         at: TracebackType | None,
     ) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

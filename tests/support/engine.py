@@ -20,6 +20,7 @@ from typing import Self
 
 import msgspec
 
+from tests.support.accepting import close_server
 from tests.support.engine_answers import error_answer
 from tests.support.engine_connection import Connection
 from tests.support.engine_script import Behaviour, Received
@@ -98,13 +99,13 @@ class ScriptedEngine:
     def die(self) -> None:
         """As if killed: all connections are reset, new ones are refused."""
 
-        def die() -> None:
-            if self._server is not None:
-                self._server.close()
-                self._server = None
+        async def die() -> None:
+            server, self._server = self._server, None
+            if server is not None:
+                await close_server(server)
             self._drop_connections()
 
-        self._call(die)
+        asyncio.run_coroutine_threadsafe(die(), self._loop).result(WAIT_S)
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
         """Wait for something that a request or a connection's end makes true; else fail."""

@@ -12,6 +12,8 @@ from typing import Self, TypeAlias, cast
 
 import msgspec
 
+from tests.support.accepting import close_server
+
 __all__ = ["Answer", "Hang", "LoopbackServer", "Reset", "Seen", "http"]
 
 
@@ -90,7 +92,7 @@ class LoopbackServer:
         trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         for transport in list(self.transports):
             transport.abort()
         await self._server.wait_closed()

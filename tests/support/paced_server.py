@@ -6,6 +6,8 @@ import asyncio
 from types import TracebackType
 from typing import Self, cast
 
+from tests.support.accepting import close_server
+
 __all__ = ["PacedServer"]
 
 _ANSWER = b'{"choices": [{"message": {"content": "hi"}}]}'
@@ -64,7 +66,7 @@ class PacedServer:
         trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         for transport in list(self.open):
             transport.abort()
         await self._server.wait_closed()

@@ -65,6 +65,16 @@ class Site:
         paths = sorted((self.ledger / "steps").glob("*.steps"))
         return [step for path in paths for step in read_steps(path)]
 
+    def requests(self) -> list[dict[str, Any]]:
+        """The latest in the ledger, as `mileage requests` has them."""
+        printed = run_mileage(
+            *("requests", "--last", "100", "--json", "--ledger", str(self.ledger)),
+            state=self.gateway.state,
+        )
+        assert printed.returncode == 0, printed.stderr
+        found: list[dict[str, Any]] = json.loads(printed.stdout)["requests"]
+        return found
+
     def cost(self) -> dict[str, Any]:
         """The bill, by tenant; the parts sum to the capacity."""
         printed = run_mileage(
@@ -182,6 +192,37 @@ def test_shares_sum_to_the_busy_time_and_every_request_is_found(site: Site) -> N
     cached = repeated[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert cached > 0
     assert had[again[1].id]["prefill"] == (again[1].prompt_tokens or 0) - cached
+
+
+def test_how_long_requests_waited_in_the_engine_is_in_the_ledger(site: Site) -> None:
+    """Eight slots and 16 requests at once: the last ones wait for a slot."""
+    calls = [{"prompt": f"{words(20, n * 50)}", "max_tokens": 40} for n in range(16)]
+    known = {row["id"] for row in site.requests()}
+    with ThreadPoolExecutor(len(calls)) as pool:
+        answers = list(pool.map(lambda body: site.ask("/completions", body), calls))
+    found: dict[int, dict[str, Any]] = {}
+
+    def told() -> bool:
+        found.update({row["id"]: row for row in site.requests() if row["id"] not in known})
+        return len(found) == len(calls) and all(
+            row["engine_queue_s"] is not None for row in found.values()
+        )
+
+    wait_until(told, "the ledger has each request's time in the queue", SETTLED_S)
+    rows = list(found.values())
+    for row in rows:
+        assert row["engine_sequences"] == 1
+        assert row["engine_prompt_tokens"] == row["prompt_tokens"]
+        assert row["engine_output_tokens"] == row["output_tokens"] == 40
+        inside = row["engine_queue_s"] + row["engine_prefill_s"] + row["engine_decode_s"]
+        assert inside <= row["finished_s"]
+    assert sorted(row["engine_prompt_tokens"] for row in rows) == sorted(
+        answer["usage"]["prompt_tokens"] for answer in answers
+    )
+    waits = sorted(row["engine_queue_s"] for row in rows)
+    # Those that had no slot waited for a whole answer, and nobody before the first ones.
+    assert waits[-1] > waits[0]
+    assert waits[-1] > min(row["engine_decode_s"] for row in rows) / 2
 
 
 def test_preempted_work_is_told_as_such(site: Site) -> None:

@@ -40,8 +40,12 @@ def cost_document(
     settled_until_utc_s: int | None,
     cached_ratio: float | None,
     warnings: Sequence[str],
+    engine_queue_s: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """All that the command knows. Times are GPU-nanoseconds; money is USD, None without a price."""
+    """All that the command knows. Times are GPU-nanoseconds; money is USD, None without a price.
+
+    `engine_queue_s`: where accounts are requests, how long each waited, as far as engines told.
+    """
     whole_ns = bill.total.gpu_ns
     provisional = settled_until_utc_s is not None and settled_until_utc_s < window.until_utc_s
     return {
@@ -55,7 +59,9 @@ def cost_document(
         "usd_total": usd_of(bill.total.whole_nano_usd),
         "idle_gpu_ns": bill.idle.gpu_ns,
         "idle_usd": usd_of(bill.idle.whole_nano_usd),
-        "accounts": [_account(account, whole_ns, cached_ratio) for account in bill.accounts],
+        "accounts": [
+            _account(account, whole_ns, cached_ratio, engine_queue_s) for account in bill.accounts
+        ],
         "where": {kind: _amount(amount) for kind, amount in bill.where.items()},
         "spread": spread,
         "unpriced_gpu_ns": bill.total.unpriced_ns,
@@ -71,7 +77,12 @@ def _amount(amount: Amount) -> dict[str, Any]:
     return {"gpu_ns": amount.gpu_ns, "usd": usd_of(amount.whole_nano_usd)}
 
 
-def _account(account: Account, whole_ns: int, cached_ratio: float | None) -> dict[str, Any]:
+def _account(
+    account: Account,
+    whole_ns: int,
+    cached_ratio: float | None,
+    engine_queue_s: Mapping[str, float] | None,
+) -> dict[str, Any]:
     use, total, spread = account.use, account.total, account.spread
     low_ns, high_ns = min(use.low_ns, use.gpu_ns), max(use.high_ns, use.gpu_ns)
     document: dict[str, Any] = {
@@ -99,6 +110,8 @@ def _account(account: Account, whole_ns: int, cached_ratio: float | None) -> dic
             kind: _amount(amount) for kind, amount in (*kinds_of_use(use).items(), ("idle", spread))
         },
     }
+    if engine_queue_s is not None:
+        document["engine_queue_s"] = engine_queue_s.get(account.name)
     if account.idle is not None:
         document["idle"] = _amount(account.idle)
     return document

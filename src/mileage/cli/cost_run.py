@@ -54,6 +54,7 @@ def run_cost(arguments: CostArguments) -> int:
     top = arguments.top or (_REQUESTS if by_request else None)
     if top is not None and not names.by_time:
         bill = bill.top(top)
+    queued = session.engine_queue_s(a.name for a in bill.accounts) if by_request else None
     ratio = billing.cached_token_ratio
     document = cost_document(
         bill,
@@ -64,6 +65,7 @@ def run_cost(arguments: CostArguments) -> int:
         settled_until_utc_s=rows.settled_until_utc_s,
         cached_ratio=cached_token_ratio(rows.usage) if ratio is None else ratio,
         warnings=_warnings(bill, rows, window),
+        engine_queue_s=queued,
     )
     if arguments.csv is not None:
         write_csv(arguments.csv, document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -81,6 +81,13 @@ class CostSession:
             expected = f"a shorter time: it has more than {_REQUESTS_MAX:,} requests"
             raise ConfigError("--since", window.text(window.since_utc_s), expected)
         return by_request(books, requests, since_utc_s=since, until_utc_s=until)
+
+    def engine_queue_s(self, accounts: Iterable[str]) -> dict[str, float]:
+        """Of accounts that are requests: how long their engines say that they waited."""
+        ids = [int(name) for name in accounts if name.isascii() and name.isdigit()]
+        with usage_source(self.config, self.arguments.ledger) as source:
+            told = source.engine_figures(ids)
+        return {str(key): one.queue_s for key, one in told.items() if one.queue_s is not None}
 
     def bill(self, rows: Rows, names: AccountNames, spread: IdleSpread, window: Window) -> Bill:
         """The bill of the rows."""

@@ -108,6 +108,8 @@ class GatewayLedger:
             damaged_total=status.damaged_total,
             steps_total=status.steps_total,
             steps_lost_total=status.steps_lost_total,
+            engine_requests_total=status.engine_requests_total,
+            engine_requests_lost_total=status.engine_requests_lost_total,
         )
 
     def spends(self) -> ReadSpent:

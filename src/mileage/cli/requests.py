@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -19,6 +20,7 @@ from mileage.cli.terminal_text import safe_text
 from mileage.cli.wide_console import wide_console
 from mileage.core.errors import ConfigError
 from mileage.core.timeline import Outcome, RequestTimeline
+from mileage.storage.engine_requests import EngineFigures
 from mileage.storage.queries import LedgerReader, OutcomeCount, RequestFilter
 
 __all__ = ["requests"]
@@ -75,14 +77,15 @@ def requests(
     reader = LedgerReader(place)
     try:
         timelines = reader.last(last, where)
+        told = reader.engine_figures([timeline.id for timeline in timelines])
         counts = reader.counts(where) if count else None
         problems = reader.verify() if verify else None
     finally:
         reader.close()
     if as_json:
-        typer.echo(msgspec.json.encode(_document(reader.path, timelines, counts, problems)))
+        typer.echo(msgspec.json.encode(_document(reader.path, timelines, told, counts, problems)))
     else:
-        _show(timelines, counts, problems)
+        _show(timelines, told, counts, problems)
     if problems:
         raise typer.Exit(1)
 
@@ -99,12 +102,15 @@ def _outcome(text: str | None) -> Outcome | None:
 def _document(
     path: str,
     timelines: list[RequestTimeline],
+    told: Mapping[int, EngineFigures],
     counts: list[OutcomeCount] | None,
     problems: list[str] | None,
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "ledger": path,
-        "requests": [request_document(timeline) for timeline in timelines],
+        "requests": [
+            {**request_document(timeline), **_told(told.get(timeline.id))} for timeline in timelines
+        ],
     }
     if counts is not None:
         document["counts"] = counts
@@ -113,14 +119,23 @@ def _document(
     return document
 
 
+def _told(figures: EngineFigures | None) -> dict[str, Any]:
+    """`engine_queue_s` and so on: what its engine said; None where it did not."""
+    return {
+        f"engine_{name}": None if figures is None else getattr(figures, name)
+        for name in EngineFigures.__struct_fields__
+    }
+
+
 def _show(
     timelines: list[RequestTimeline],
+    told: Mapping[int, EngineFigures],
     counts: list[OutcomeCount] | None,
     problems: list[str] | None,
 ) -> None:
     console = wide_console(highlight=True)
     if timelines:
-        console.print(_requests_table(timelines))
+        console.print(_requests_table(timelines, told))
     elif not counts:
         console.print("no such requests")
     if counts:
@@ -131,7 +146,7 @@ def _show(
         console.print("no problem found")
 
 
-def _requests_table(timelines: list[RequestTimeline]) -> Table:
+def _requests_table(timelines: list[RequestTimeline], told: Mapping[int, EngineFigures]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("arrived (UTC)", "tenant", "model", "endpoint", "outcome"):
         table.add_column(name)
@@ -141,6 +156,8 @@ def _requests_table(timelines: list[RequestTimeline]) -> Table:
     if charged:
         for name in ("GPU ms", "USD"):
             table.add_column(name, justify="right")
+    if told:
+        table.add_column("engine queue ms", justify="right")
     table.add_column("replica")
     table.add_column("reason")
     for t in timelines:
@@ -159,8 +176,11 @@ def _requests_table(timelines: list[RequestTimeline]) -> Table:
             _number(t.finished_s, 1, ".3f"),
         )
         charge = (_number(t.gpu_ns, 1e-6, ".1f"), _number(t.cost_nano_usd, 1e-9, ".6f"))
+        figures = told.get(t.id)
+        waited = (_number(None if figures is None else figures.queue_s, 1000, ".1f"),)
         ending = (t.replica or "", t.reason or "")
-        table.add_row(*map(safe_text, (*cells, *(charge if charged else ()), *ending)))
+        some = (*(charge if charged else ()), *(waited if told else ()))
+        table.add_row(*map(safe_text, (*cells, *some, *ending)))
     return table
 
 

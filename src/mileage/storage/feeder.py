@@ -19,6 +19,7 @@ from mileage.ledger.attribution_config import AttributionConfig
 from mileage.ledger.replica_attribution import ReplicaAttribution
 from mileage.ledger.replica_time import ReplicaTime
 from mileage.storage.attributor import Attributor
+from mileage.storage.engine_request_files import EngineRequestFiles
 from mileage.storage.follower import LogFollower, Totals
 from mileage.storage.gpu_minute_queue import GpuMinuteQueue
 from mileage.storage.gpu_minutes import GpuMinute
@@ -93,6 +94,10 @@ class FeederStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that engines told of, for windows that were not settled."""
     steps_lost_total: int = 0
     """Steps that engines could not tell, as they said: their windows are estimated."""
+    engine_requests_total: int = 0
+    """Records of requests that engines told of."""
+    engine_requests_lost_total: int = 0
+    """Records of requests that engines could not tell, as they said."""
 
 
 class Feeder:
@@ -140,6 +145,7 @@ class Feeder:
         self._retention: Retention | None = None
         self._times = ReplicaTimes()
         self._steps = StepDirectory(Path(directory) / STEPS_NAME)
+        self._engine_requests = EngineRequestFiles(Path(directory) / STEPS_NAME)
         self._gpu_minutes = GpuMinuteQueue(pause_s=interval_s, pause_max_s=RETRY_MAX_S)
         self._open_store, self._clock, self._utc_ns = open_store, clock, utc_ns
         self._stop = threading.Event()
@@ -208,7 +214,11 @@ class Feeder:
         self._passes += 1
         if (store := self._store) is not None and self._gpu_minutes.store(store, self._clock()):
             return True
-        return self._settle(follower, now_utc_ns) or self._retain()
+        return (
+            self._store_engine_requests(now_utc_ns)
+            or self._settle(follower, now_utc_ns)
+            or self._retain()
+        )
 
     def status(self) -> FeederStatus:
         """The state now; may be called from any thread."""
@@ -239,6 +249,8 @@ class Feeder:
             gpu_minutes_dropped_total=self._gpu_minutes.dropped_total,
             steps_total=self._steps.steps_total,
             steps_lost_total=self._steps.lost_total,
+            engine_requests_total=self._engine_requests.requests_total,
+            engine_requests_lost_total=self._engine_requests.lost_total,
         )
 
     def _open(self) -> LogFollower:
@@ -258,6 +270,13 @@ class Feeder:
                 self._log_directory, self._store, batch_rows=self._batch_rows
             )
         return self._follower
+
+    def _store_engine_requests(self, now_utc_ns: int) -> bool:
+        """What engines told of requests, which they name as the gateway of this directory does."""
+        store = self._store
+        if store is None or store.shared is not None:
+            return False
+        return self._engine_requests.store(store, now_utc_ns)
 
     def _settle(self, follower: LogFollower, now_utc_ns: int) -> bool:
         """Settle a window, if one is over and all of its requests have ended."""

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from mileage.core.errors import LedgerError
+from mileage.storage.engine_requests import ENGINE_SCHEMA
 from mileage.storage.usage_schema import USAGE_SCHEMA
 
 __all__ = ["MIGRATIONS", "NO_LEDGER", "Migration", "is_foreign", "migrate", "schema_version"]
@@ -74,6 +75,7 @@ MIGRATIONS: Final = (
         ),
     ),
     Migration(4, USAGE_SCHEMA),
+    Migration(5, ENGINE_SCHEMA),
 )
 
 

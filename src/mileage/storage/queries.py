@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
 
 from mileage.core.timeline import Outcome, RequestTimeline
+from mileage.storage.engine_requests import EngineFigures, engine_figures
 from mileage.storage.open_ledger import is_address, open_ledger
 from mileage.storage.record import FINISH_FIELDS
 from mileage.storage.request_rows import SHARE_FIELDS, timeline_of
@@ -128,6 +129,11 @@ class LedgerReader:
             if len(rows) < _FETCH_ROWS:
                 return
             after = rows[-1][_ARRIVED], rows[-1][0]
+
+    def engine_figures(self, ids: Sequence[int]) -> dict[int, EngineFigures]:
+        """What engines said of these requests, of those of which they did; by id."""
+        with ledger_errors(self.path):
+            return engine_figures(self._connection, ids)
 
     def counts(self, where: RequestFilter | None = None) -> list[OutcomeCount]:
         """Requests and tokens by tenant and outcome, ordered by both."""

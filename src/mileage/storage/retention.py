@@ -31,6 +31,11 @@ _KEPT: Final = (
     "SET utc_ns = max(kept_since.utc_ns, excluded.utc_ns)"
 )
 _SETTLED: Final = "SELECT until_utc_ns FROM settled WHERE replica = ''"
+_ORPHANS: Final = (
+    "DELETE FROM engine_requests WHERE ended_at_utc_ns < ? "
+    "AND NOT EXISTS (SELECT 1 FROM requests WHERE id = request_id)"
+)
+"""What engines told of requests whose own record never came."""
 _MINUTES: Final = ("usage_minutes", "capacity_minutes", "gpu_minutes")
 
 
@@ -47,6 +52,7 @@ class Retention:
         self._retire = _RETIRE.format(oldest=oldest)
         self._newest = f"SELECT max(arrived_at_utc_ns) FROM requests WHERE id IN ({oldest})"  # noqa: S608
         self._delete = f"DELETE FROM requests WHERE id IN ({oldest})"  # noqa: S608
+        self._delete_told = f"DELETE FROM engine_requests WHERE request_id IN ({oldest})"  # noqa: S608
 
     def step(self, before_utc_ns: int) -> bool:
         """Delete some of what is older; True if there may be more. Raises LedgerError."""
@@ -55,6 +61,7 @@ class Retention:
             if newest_ns is not None:
                 connection.execute(_KEPT, ("requests", newest_ns + 1))
             connection.execute(self._retire, (before_utc_ns,))
+            connection.execute(self._delete_told, (before_utc_ns,))
             deleted = connection.execute(self._delete, (before_utc_ns,)).rowcount
         if deleted == RETENTION_ROWS:
             return True
@@ -82,6 +89,7 @@ class Retention:
                     more = True
             hour_ns = hour * NS_PER_S
             connection.execute("DELETE FROM request_hours WHERE hour_at_utc_s < ?", (hour,))
+            connection.execute(_ORPHANS, (hour_ns,))
             sql = "DELETE FROM replica_time WHERE until_utc_ns <= ?"
             if connection.execute(sql, (hour_ns,)).rowcount:
                 connection.execute(_KEPT, ("replica_time", hour_ns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from mileage.ledger.attribution_config import AttributionConfig
 from mileage.ledger.replica_attribution import ReplicaAttribution
 from mileage.ledger.usage_row import CapacityRow, UsageRow
 from mileage.storage.attributor import ALL
+from mileage.storage.engine_requests import EngineFigures, engine_figures
 from mileage.storage.open_ledger import open_ledger
 from mileage.storage.provisional import Tail, provisional_tail
 from mileage.storage.request_rows import ATTRIBUTED_FIELDS, NS_PER_S, timeline_of
@@ -181,6 +182,11 @@ class UsageReader:
             if len(rows) < _FETCH_ROWS:
                 return
             after = rows[-1][_ARRIVED], rows[-1][0]
+
+    def engine_figures(self, ids: Sequence[int]) -> dict[int, EngineFigures]:
+        """What engines said of these requests, of those of which they did; by id."""
+        with ledger_errors(self.path):
+            return engine_figures(self._connection, ids)
 
     def gaps(self, since_utc_s: float, until_utc_s: float) -> list[Gap]:
         """When replicas that were seen before and after were not seen, as far back as there are

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mileage.core.request_name import read_request_name
 from mileage.ledger.step_record import lost_record, row_record
+from mileage.vllm_plugin.gateway_names import GatewayNames
 from mileage.vllm_plugin.record_channel import ChannelLimits, RecordChannel
 from mileage.vllm_plugin.step_uses import StepUses
 
@@ -20,9 +20,6 @@ __all__ = ["METERING_OBSERVER", "StepTap", "TapSettings", "tap_settings", "why_n
 
 METERING_OBSERVER: Final = "metering"
 """Its name among the engine's observers."""
-_TAG_FILE: Final = "gateway"
-_TAG_EVERY: Final = 10
-"""Looks of the channel between two looks at the gateway's tag: 5 s."""
 _log = logging.getLogger("vllm.mileage")
 
 
@@ -64,22 +61,19 @@ class StepTap:
 
     def __init__(self, settings: TapSettings, limits: ChannelLimits | None = None) -> None:
         self._replica = settings.replica
-        self._tag_path = settings.directory / _TAG_FILE
-        self._tag: str | None = None
-        self._looks = 0
+        self._names = GatewayNames(settings.directory)
         self._uses = StepUses(self._id_of)
         self._ended_ns = 0
         self.steps_total = 0
         self.busy_ns = 0
         """The time of all steps that were told."""
-        self._read_tag()
         self.channel = RecordChannel(
             settings.directory,
             re.sub(r"[^A-Za-z0-9._-]", "_", settings.replica),
             ".steps",
             partial(lost_record, settings.replica),
             limits,
-            tick=self._look,
+            tick=self._names.look,
         )
         self.channel.start()
 
@@ -121,19 +115,5 @@ class StepTap:
 
     def _id_of(self, name: str) -> int:
         """The gateway's id; below 0 for a request that did not come through it."""
-        named = read_request_name(name)
-        if named is not None and self._tag in (None, named.tag):
-            return named.request_id
-        return -1 - zlib.crc32(name.encode())
-
-    def _look(self) -> None:
-        self._looks += 1
-        if self._looks % _TAG_EVERY == 0:
-            self._read_tag()
-
-    def _read_tag(self) -> None:
-        """Whose requests it can name. Before the gateway was there: anybody's that has a name."""
-        try:
-            self._tag = self._tag_path.read_text(encoding="ascii", errors="replace").strip() or None
-        except OSError:
-            self._tag = None
+        request_id = self._names.id_of(name)
+        return -1 - zlib.crc32(name.encode()) if request_id is None else request_id

@@ -267,6 +267,9 @@ def test_each_request_has_what_the_ledger_attributed_to_it(tmp_path: Path) -> No
                 "VALUES (?, 'a', 'm', 'chat', 1, ?, 'ok', 1, 'r0', 0.1, 2.0, 5, ?, 2)",
                 (number, START_S * 1_000_000_000 + number, gpu_ns),
             )
+        connection.execute(
+            "INSERT INTO engine_requests VALUES (7, 'r0', 1, 0.25, 0.1, 1.0, 5, 0, 3, 0, 1)"
+        )
         connection.commit()
     document = site.document(*SINCE, "--by", "request")
     accounts = {account["name"]: account for account in document["accounts"]}
@@ -276,6 +279,8 @@ def test_each_request_has_what_the_ledger_attributed_to_it(tmp_path: Path) -> No
         "(requests not on record)": 50,
     }
     assert accounts["7"]["prompt_tokens"] == 5
+    assert accounts["7"]["engine_queue_s"] == Decimal("0.25")
+    assert accounts["8"]["engine_queue_s"] is None
     assert accounts["(requests not on record)"]["requests"] == 1
     assert document["gpu_ns_total"] == 1000
     page = tmp_path / "a.html"

@@ -56,7 +56,8 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
     written by their worker: such a request is lost where the log has its begin, else missing.
     `refused_total` ends cannot be held by the store, and are missing; `damaged_total` places of the
     log cannot be read. Engines told of `steps_total` steps; `steps_lost_total` are lost: their time
-    is estimated. None is unknown.
+    is estimated. Of `engine_requests_total` requests engines told how long they waited;
+    `engine_requests_lost_total` such records are lost. None is unknown.
     """
 
     ok: bool
@@ -69,6 +70,8 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
     damaged_total: int | None = None
     steps_total: int | None = None
     steps_lost_total: int | None = None
+    engine_requests_total: int | None = None
+    engine_requests_lost_total: int | None = None
 
 
 class Fleet(Protocol):

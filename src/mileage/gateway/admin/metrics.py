@@ -128,6 +128,14 @@ class AdminMetrics:
             "mileage_ledger_engine_steps_lost_total",
             "Steps that engines could not tell: the GPU time of their windows is estimated.",
         )
+        self.ledger_requests = Counter(
+            "mileage_ledger_engine_requests_total",
+            "Requests of which engines told the ledger their queue time and tokens.",
+        )
+        self.ledger_requests_lost = Counter(
+            "mileage_ledger_engine_requests_lost_total",
+            "Requests of which engines could not tell: their queue time is not known.",
+        )
 
     def all(self) -> list[Counter | Gauge]:
         """Every family, in the order of exposition."""
@@ -215,6 +223,8 @@ def _set_ledger(metrics: AdminMetrics, ledger: LedgerStatus | None) -> None:
         (metrics.ledger_damaged, ledger.damaged_total),
         (metrics.ledger_steps, ledger.steps_total),
         (metrics.ledger_steps_lost, ledger.steps_lost_total),
+        (metrics.ledger_requests, ledger.engine_requests_total),
+        (metrics.ledger_requests_lost, ledger.engine_requests_lost_total),
     ):
         if total is not None:
             counter.add((), total)

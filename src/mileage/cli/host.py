@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from mileage.cli.adapters import Adapters
-from mileage.cli.cache_salt import cache_salt
-from mileage.cli.config import Config, journal_directory, state_directory
+from mileage.cli.config import Config, state_directory
 from mileage.cli.config_source import ConfigSource
 from mileage.cli.experiment_file import ExperimentFile
 from mileage.cli.gateway_ledger import GatewayLedger
+from mileage.cli.gateway_settings import gateway_settings
 from mileage.cli.gateway_telemetry import GatewayTelemetry
 from mileage.cli.ledger_costs import LedgerCosts
 from mileage.cli.listening import Listening, shown_url
@@ -87,6 +87,7 @@ class Host(FleetState):
             observed=self.view,
             forget=self.forget,
             changed=self._ledger.look,
+            live=self._live,
         )
         self._adapters = Adapters(
             self._replicas, model_path, deliver=self._deliver, retarget=self._retarget
@@ -246,9 +247,12 @@ class Host(FleetState):
             self._state_directory,
             tell=self._deliver,
             watcher=replicas,
-            live=lambda: () if self._supervisor is None else self._supervisor.pids,
+            live=self._live,
             changed=self._ledger.look,
         )
+
+    def _live(self) -> list[int]:
+        return [] if self._supervisor is None else self._supervisor.pids
 
     def _wanted(self, model: str) -> None:
         """Requests of a worker wait for a model: it sleeps, or is an adapter."""
@@ -258,11 +262,13 @@ class Host(FleetState):
     def _reported(self, report: Report) -> None:
         self.model_desk().report(report)
         self._adapters.desk.reported(report.pid, report.adapter_uses, report.waiting)
+        self._replicas.knobs.report(report)
         self.report(report)
 
     def _worker_gone(self, pid: int) -> None:
         self._adapters.desk.worker_gone(pid)
         self.model_desk().gone(pid)
+        self._replicas.knobs.gone(pid)
         self.worker_gone(pid)
 
     def _retarget(self) -> None:
@@ -346,27 +352,9 @@ class Host(FleetState):
 
     def _gateway_config(self, config: Config) -> GatewayConfig:
         engines = self._replicas.engines
-        control = msgspec.structs.replace(
-            config.control(),
-            replicas=tuple(engine.name for engine in engines),
-            lacks={engine.name: engine.unsupported for engine in engines if engine.unsupported},
-        )
-        return GatewayConfig(
-            server=config.server,
-            upstreams=tuple(map(self._upstream, engines)),
-            aliases=config.aliases,
-            private_models=config.idle.private_models(),
-            adapters=config.adapters,
-            adapter_endpoints=self._adapters.endpoints,
-            key_hashes=config.key_hashes,
-            key_names=config.key_names,
-            control=control,
-            journal=msgspec.structs.replace(
-                config.journal, directory=str(journal_directory(config.journal))
-            ),
-            on_ledger_failure=config.ledger.on_failure,
-            cache_salt=cache_salt(config, self._state_directory),
-        )
+        upstreams = tuple(map(self._upstream, engines))
+        endpoints = self._adapters.endpoints
+        return gateway_settings(config, engines, upstreams, endpoints, self._state_directory)
 
     def _upstream(self, engine: RemoteEngine) -> Upstream:
         upstream = msgspec.convert(engine, Upstream, from_attributes=True)

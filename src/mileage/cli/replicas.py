@@ -8,13 +8,14 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from mileage.cli.config import Config
+from mileage.cli.engine_knobs import controlled
 from mileage.cli.own_engine import own_engine
 from mileage.cli.sleepers import Sleepers
 from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
@@ -25,6 +26,7 @@ from mileage.engines.embedded.resolve import served_name
 from mileage.engines.remote import RemoteEngine, resolve_all
 from mileage.gateway.adapter_desk import AdapterDesk
 from mileage.gateway.admin.fleet import ReplicaHealth
+from mileage.gateway.knob_desk import KnobDesk
 from mileage.ledger.replica_clock import ReplicaSeen
 from mileage.ledger.replica_time import ReplicaState
 from mileage.scrape.cpu import CpuSource
@@ -59,7 +61,7 @@ class Replicas:
     `model_path` is the embedded engine's model; None where engines are configured. `tell` passes
     an event to the workers, as soon as there are any; `observed` takes every observation, also of
     a replica that is not in use; `forget` gets the name of one that is no more; `changed` is called
-    when `seen` may say something else.
+    when `seen` may say something else. `live` are the workers' processes.
     """
 
     def __init__(
@@ -72,12 +74,15 @@ class Replicas:
         observed: Callable[[ReplicaView], None],
         forget: Callable[[str], None],
         changed: Callable[[], None],
+        live: Callable[[], Iterable[int]],
     ) -> None:
         self._model_path, self._state_directory = model_path, state_directory
         self._tell, self._observed, self._forget = tell, observed, forget
         self._changed = changed
         self.sleepers = sleepers(self)
         """Those of them that can sleep."""
+        self.knobs = KnobDesk(live)
+        """Those whose own limits are set."""
         self._disabled: set[str] = set()
         self.engines: tuple[RemoteEngine, ...] = ()
         """Those in use, in the order of the configuration."""
@@ -115,6 +120,8 @@ class Replicas:
         await self._poller.start()
         parts.push_async_callback(self._poller.stop)
         parts.push_async_callback(self.sleepers.desk.stop)
+        await self.knobs.configure(controlled(self.engines))
+        parts.push_async_callback(self.knobs.stop)
         await self.sleepers.begin(self.engines)
         if self.sleepers.desk.statuses():
             self.up.set()  # what sleeps takes requests
@@ -201,6 +208,7 @@ class Replicas:
                 await self.sleepers.begin((engine,))
             else:
                 self._poller.add(_target(engine))
+        await self.knobs.configure(controlled(move.engines))
 
     # --- those that sleep ---------------------------------------------------------------------
 
@@ -291,6 +299,7 @@ class Replicas:
     def _heard(self, event: Event) -> None:
         """An event of the poller's."""
         if isinstance(event, Observed):
+            event = Observed(self.knobs.complete(event.view))
             self._observed(event.view)
         elif isinstance(event, ReplicaUp | ReplicaDown):
             if self.sleepers.desk.is_resting(event.replica):
@@ -300,6 +309,7 @@ class Replicas:
             self._pass_on(event)
         if isinstance(event, ReplicaUp):
             self.up.set()
+            self.knobs.up(event.replica)
             self.sleepers.desk.up(event.replica, event.models)
 
     def _pass_on(self, event: Event) -> None:

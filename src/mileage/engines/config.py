@@ -17,6 +17,7 @@ from mileage.core.bounds import (
     require_up_to,
 )
 from mileage.core.errors import ConfigError
+from mileage.engines.control_config import EngineControlConfig
 from mileage.wire.url import display_url, origin
 
 __all__ = ["CPU", "EmbeddedConfig", "EngineConfig", "EngineKind"]
@@ -89,6 +90,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """To make a connection."""
     response_timeout_s: float = 600.0
     """From the request sent to the first byte of the answer, and between later bytes."""
+    control: EngineControlConfig | None = None
+    """None: the gateway's own limit is all there is."""
 
     def __post_init__(self) -> None:
         with self.named():

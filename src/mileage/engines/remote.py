@@ -11,8 +11,10 @@ import msgspec
 
 from mileage.core.errors import ConfigError
 from mileage.core.request import Endpoint
+from mileage.engines.capabilities import controllable
 from mileage.engines.config import EngineConfig, EngineKind
 from mileage.engines.kinds import KINDS, MODELS_PATH
+from mileage.engines.vllm_control import ControlAccess
 from mileage.wire.url import basic_authorization, display_url, origin
 
 __all__ = ["RemoteEngine", "parse_engine", "resolve", "resolve_all"]
@@ -62,6 +64,8 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int
     connect_timeout_s: float
     response_timeout_s: float
+    control: ControlAccess | None = None
+    """Where the governor sets its limits; None: nowhere."""
 
 
 def parse_engine(text: str) -> EngineConfig:
@@ -136,6 +140,7 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         connections_max=config.connections_max,
         connect_timeout_s=config.connect_timeout_s,
         response_timeout_s=config.response_timeout_s,
+        control=_control(config, base, environ),
     )
 
 
@@ -187,13 +192,32 @@ def _authorization(config: EngineConfig, environ: Mapping[str, str]) -> str | No
         raise ConfigError(
             "engines.api_key_env", variable, "no user and password in the url beside it"
         )
-    key = environ.get(variable, "")
-    if not key:
-        raise ConfigError(
-            "engines.api_key_env", variable, "the name of an environment variable that is set"
-        )
-    if not _KEY.fullmatch(key):
-        raise ConfigError(
-            "engines.api_key_env", variable, "a variable that holds printable ASCII without spaces"
-        )
-    return f"Bearer {key}"
+    return f"Bearer {_secret('engines.api_key_env', variable, environ)}"
+
+
+def _control(config: EngineConfig, base: str, environ: Mapping[str, str]) -> ControlAccess | None:
+    control = config.control
+    if control is None or not control.enabled:
+        return None
+    if config.kind not in controllable():
+        told = f"none: of the kinds only {', '.join(controllable())} can be set from here"
+        raise ConfigError("engines.control", config.kind, told)
+    variable, token = control.token_env, None
+    if variable is not None:
+        token = _secret("engines.control.token_env", variable, environ)
+    return ControlAccess(
+        url=base,
+        token=token,
+        token_file=control.token_file,
+        lease_s=control.lease_s,
+        step_budget=control.step_budget,
+    )
+
+
+def _secret(key: str, variable: str, environ: Mapping[str, str]) -> str:
+    secret = environ.get(variable, "")
+    if not secret:
+        raise ConfigError(key, variable, "the name of an environment variable that is set")
+    if not _KEY.fullmatch(secret):
+        raise ConfigError(key, variable, "a variable that holds printable ASCII without spaces")
+    return secret

@@ -101,6 +101,8 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     """The same of prompts only; None also where this vLLM does not tell them apart."""
     running_seen_max: int | None
     policy: dict[str, Any] | None = None
+    graph_sizes: list[int] = []
+    """Requests of each captured CUDA graph of a decode step, ascending."""
 
 
 class ControlDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +126,7 @@ class ControlDocument(msgspec.Struct, frozen=True, kw_only=True):
     reverted: bool
     ranks: list[RankState]
     policy: dict[str, Any] | None = None
+    graph_sizes: list[int] = []
 
 
 def decode_control_request(body: bytes) -> ControlRequest:

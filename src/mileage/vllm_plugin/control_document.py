@@ -45,4 +45,5 @@ def control_document(ranks: Sequence[RankState], engine_version: str) -> Control
         reverted=any(rank.reverted for rank in ranks),
         ranks=list(ranks),
         policy=last.policy,
+        graph_sizes=first.graph_sizes,
     )

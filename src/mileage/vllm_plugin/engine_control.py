@@ -165,6 +165,7 @@ class EngineControl:
             prefill_tokens_step_max=self._seen.get("prefill"),
             running_seen_max=self._seen.get("running"),
             policy=None if policy is None else policy.document(),
+            graph_sizes=list(facts.graph_sizes),
         )
 
     def _ask_policy(self, document: dict[str, Any] | None) -> None:

@@ -95,6 +95,7 @@ def replicas(config: Config, model: Path | None = None) -> tuple[Replicas, list[
         observed=lambda view: None,
         forget=lambda name: None,
         changed=lambda: None,
+        live=lambda: (),
     )
     if model is None:
         made.engines = made.plan(config).engines

@@ -1,0 +1,229 @@
+"""KnobDesk: has engines keep the limits that all workers' governors together have decided."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from mileage.core.replica import ReplicaView
+from mileage.core.slo import Slo
+from mileage.gateway.knob_seat import KnobSeat
+from mileage.gateway.knob_status import KnobEvent, KnobStatus
+from mileage.gateway.messages import Report
+from mileage.policy.control_fault import ControlFault
+from mileage.policy.engine_knobs import ControlDocument
+
+__all__ = ["Controlled", "EngineControl", "KnobDesk"]
+
+_PACE_S: Final = 0.25
+"""Between two requests to an engine, whatever its answers are."""
+_STALE_S: Final = 5.0
+"""An older report says nothing of what holds now."""
+_TIMEOUT_MIN_S: Final = 5.0
+_GIVE_BACK_S: Final = 2.0
+_EVENTS_MAX: Final = 100
+_log = logging.getLogger(__name__)
+
+
+class EngineControl(Protocol):
+    """Asks one engine's control."""
+
+    async def ask(
+        self, body: Mapping[str, Any] | None, timeout_s: float
+    ) -> ControlDocument | ControlFault:
+        """The document now (None), or after what the body asks for. Raises nothing."""
+        ...
+
+
+class Controlled(NamedTuple):
+    """An engine that is to be controlled; `access`: by what it is known to be still the same."""
+
+    control: EngineControl
+    access: object
+    lease_s: float
+    step_budget: bool
+
+
+class _Place(NamedTuple):
+    engine: Controlled
+    seat: KnobSeat
+    news: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class KnobDesk:
+    """Sends each engine what the limit that all workers keep together comes to.
+
+    The gateway goes on holding what is above its limit: what the engine does for it is to count
+    requests from elsewhere as well. So nothing depends on an engine that does not answer.
+
+    `live` are the processes of the workers: while one of them has not reported, or lately, the last
+    decision stays.
+    """
+
+    def __init__(
+        self, live: Callable[[], Iterable[int]], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._live, self._clock = live, clock
+        self._places: dict[str, _Place] = {}
+        self._reports: dict[int, Report] = {}
+        self._events: deque[KnobEvent] = deque(maxlen=_EVENTS_MAX)
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def configure(self, engines: Mapping[str, Controlled]) -> None:
+        """Control these from now on; one that is no more, or is asked otherwise, is given back."""
+        left = [
+            name
+            for name, place in self._places.items()
+            if name not in engines or engines[name].access != place.engine.access
+        ]
+        await self._leave(left)
+        for name, engine in engines.items():
+            if name not in self._places:
+                seat = KnobSeat(name, engine.lease_s, self._tell, step_budget=engine.step_budget)
+                news = asyncio.Event()
+                task = asyncio.get_running_loop().create_task(self._run(engine, seat, news))
+                self._places[name] = _Place(engine, seat, news, task)
+
+    async def stop(self) -> None:
+        """Give all values back; an engine that does not answer has its lease."""
+        await self._leave(list(self._places))
+
+    async def _leave(self, names: list[str]) -> None:
+        places = [self._places.pop(name) for name in names]
+        for place in places:
+            place.task.cancel()
+        await asyncio.gather(*(place.task for place in places), return_exceptions=True)
+        await asyncio.gather(*(_give_back(place) for place in places if place.seat.holds))
+
+    async def _run(self, engine: Controlled, seat: KnobSeat, news: asyncio.Event) -> None:
+        """Ask the engine again and again, until cancelled."""
+        timeout_s = max(_TIMEOUT_MIN_S, engine.lease_s)
+        paced_s = -math.inf
+        while True:
+            self._decide(seat)
+            wait_s = max(seat.due_s, paced_s) - self._clock()
+            if wait_s > 0.0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await news.wait()
+                news.clear()
+                if paced_s > self._clock():
+                    await asyncio.sleep(paced_s - self._clock())
+                continue
+            answer = await engine.control.ask(seat.body(self._clock()), timeout_s)
+            now_s = self._clock()
+            seat.heard(answer, now_s)
+            paced_s = now_s + _PACE_S
+
+    # --- what is heard of workers and engines -------------------------------------------------
+
+    def report(self, report: Report) -> None:
+        """A worker's limits."""
+        self._reports[report.pid] = report
+        for place in self._places.values():
+            due_s = place.seat.due_s
+            self._decide(place.seat)
+            if place.seat.due_s != due_s:
+                place.news.set()
+
+    def gone(self, pid: int) -> None:
+        """The worker is no more."""
+        self._reports.pop(pid, None)
+
+    def up(self, replica: str) -> None:
+        """The replica was found to be up: it may be another process."""
+        place = self._places.get(replica)
+        if place is not None:
+            place.seat.hasten(self._clock())
+            place.news.set()
+
+    def complete(self, view: ReplicaView) -> ReplicaView:
+        """The observation with what the engine runs at once, where only its control tells.
+
+        Without it that would be inferred from what runs while others wait: with a cap of ours in
+        force, the cap would be taken for all that it can.
+        """
+        place = self._places.get(view.replica)
+        if place is None or view.running_max is not None or place.seat.running_max is None:
+            return view
+        return msgspec.structs.replace(view, running_max=place.seat.running_max)
+
+    def _tell(self, event: KnobEvent) -> None:
+        self._events.append(event)
+        _log.warning("engine %s: %s", event.replica, event.detail)
+
+    def _decide(self, seat: KnobSeat) -> None:
+        """Put what the workers' governors have decided into the seat, where they all have told."""
+        now_s = self._clock()
+        reports = [self._reports[pid] for pid in self._live() if pid in self._reports]
+        fresh = [report for report in reports if now_s - report.at_s <= _STALE_S]
+        if not fresh:
+            seat.decide(None, Slo(), now_s)
+        elif len(fresh) == len(list(self._live())):
+            limit = _limit(fresh, seat.replica, seat.limit)
+            seat.decide(limit, _slo(fresh, seat.replica), now_s)
+
+    # --- for people ---------------------------------------------------------------------------
+
+    def statuses(self) -> list[KnobStatus]:
+        """How it stands with each engine that is controlled."""
+        now_s = self._clock()
+        return [place.seat.status(now_s) for place in self._places.values()]
+
+    def events(self) -> list[KnobEvent]:
+        """What happened last, the oldest first."""
+        return list(self._events)
+
+
+async def _give_back(place: _Place) -> None:
+    body = place.seat.give_back()
+    answer = await place.engine.control.ask(body, _GIVE_BACK_S)
+    if isinstance(answer, ControlFault):
+        _log.warning(
+            "engine %s: its limits could not be given back (%s): they end with their lease of %g s",
+            place.seat.replica,
+            answer.message,
+            place.engine.lease_s,
+        )
+
+
+def _limit(reports: Iterable[Report], replica: str, before: int | None) -> int | None:
+    """What all workers together may send there; None: nothing is to be limited. While some of them
+    do not use it yet, or any more, it is what it was `before`."""
+    total = unused = 0
+    for report in reports:
+        governor = report.governor
+        if governor is None or governor.failure is not None or governor.state is None:
+            return None
+        if governor.state.mode != "act":
+            return None
+        for status in report.replicas:
+            if status.name != replica:
+                continue
+            if status.state == "down":
+                unused += 1
+            elif status.limit is None:
+                return None
+            else:
+                # Each worker rounds its share up.
+                total += math.ceil(status.limit)
+    return before if total and unused else total or None
+
+
+def _slo(reports: Iterable[Report], replica: str) -> Slo:
+    """The targets of the replica's first model."""
+    for report in reports:
+        for status in report.replicas:
+            if status.name == replica and status.models and report.governor is not None:
+                return report.governor.slo.of(status.models[0])
+    return Slo()

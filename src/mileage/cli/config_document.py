@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ T = TypeVar("T")
 class Document:
     """Flag > environment > file, merged; what is wrong with it is told with its place.
 
-    `path` is a TOML file, or None. `flags` maps dotted keys to values, None where a flag was not
+    `path` is a TOML file, or a JSON one where it is named so, or None. `flags` maps dotted keys to values, None where a flag was not
     given; `trial` does likewise, over all else. A table is added to that of the file, a list
     replaces it. The environment's keys are MILEAGE_SECTION_KEY, for those sections of `root` that
     are one struct.
@@ -156,6 +157,8 @@ def _read(path: Path) -> str:
 
 
 def _parse(text: str, path: Path | None) -> dict[str, Any]:
+    if path is not None and path.suffix == ".json":
+        return _parse_json(text, path)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -165,6 +168,19 @@ def _parse(text: str, path: Path | None) -> dict[str, Any]:
         raise ConfigError(
             "--config", str(path), f"valid TOML ({message})", place=f"{path}:{number}"
         ) from None
+
+
+def _parse_json(text: str, path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{path}:{error.lineno}"
+        raise ConfigError("--config", str(path), f"valid JSON ({error.msg})", place=place) from None
+    except RecursionError:
+        raise ConfigError("--config", str(path), "JSON of fewer levels") from None
+    if not isinstance(tree, dict):
+        raise ConfigError("--config", str(path), "a JSON object")
+    return tree
 
 
 def _sections(root: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:

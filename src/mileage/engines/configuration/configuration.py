@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from mileage.core.errors import ConfigError
+from mileage.engines.configuration.cache_size import CacheSize
 from mileage.engines.configuration.plan import EnginePlan
 
-__all__ = ["Configuration", "PlanFields", "PlanWarning"]
+__all__ = ["Configuration", "PlanFields", "PlanWarning", "set_fields"]
 
 _SIZING: Final = frozenset({"gpu", "architecture"})
 """What the plan is checked with, and no engine is told."""
 _FOREIGN: Final = {
     "queue_delay_ms": "it starts a step as soon as there is a request; none waits for others",
     "preferred_batch_sizes": "its batches are what runs in a step, of any size",
+    "trtllm": "it is for TensorRT-LLM alone",
     "triton": "it is for Triton alone",
     "onnx": "it is for ONNX Runtime GenAI alone",
 }
@@ -40,7 +41,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str] = {}
     """Name -> text."""
     warnings: tuple[PlanWarning, ...] = ()
-    kv_cache: dict[str, float] | None = None
+    kv_cache: CacheSize | None = None
     """What was computed of the KV cache of one instance, where the plan names a GPU."""
 
 
@@ -81,30 +82,27 @@ class PlanFields:
 
     def warnings(self) -> tuple[PlanWarning, ...]:
         """All of them, in the order of the plan's fields, those not taken included."""
-        for name in _set_fields(self.plan):
+        for name in set_fields(self.plan):
             table = name.partition(".")[0]
             if name not in self._taken and table not in self._taken:
                 reason = _FOREIGN.get(table, "it has no such setting")
                 self._warnings.append(PlanWarning(name, f"not told to {self.title}: {reason}"))
         order = {name: at for at, name in enumerate(EnginePlan.__struct_fields__)}
-        key: Callable[[PlanWarning], int] = lambda each: order[each.field.partition(".")[0]]  # noqa: E731
-        return tuple(sorted(self._warnings, key=key))
+        return tuple(sorted(self._warnings, key=lambda each: order[each.field.partition(".")[0]]))
 
 
-def _set_fields(plan: EnginePlan) -> list[str]:
-    """Dotted names of the fields that are not as they come."""
+def set_fields(plan: EnginePlan) -> list[str]:
+    """Dotted names of the fields that are not as they come; of a table that is not there unless
+    asked for, all."""
     found: list[str] = []
     for field in msgspec.structs.fields(plan):
-        value = getattr(plan, field.name)
+        value, default = getattr(plan, field.name), field.default
         if isinstance(value, msgspec.Struct):
-            default: Any = getattr(field, "default", None)
-            table = value if default is None or not isinstance(default, msgspec.Struct) else default
-            every = default is None
             found += [
-                f"{field.name}.{inner.name}"
-                for inner in msgspec.structs.fields(value)
-                if every or getattr(value, inner.name) != getattr(table, inner.name)
+                f"{field.name}.{name}"
+                for name in value.__struct_fields__
+                if default is None or getattr(value, name) != getattr(default, name)
             ]
-        elif value != field.default:
+        elif value != default:
             found.append(field.name)
     return found

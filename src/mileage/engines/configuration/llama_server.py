@@ -42,7 +42,10 @@ def llama_server_configuration(plan: EnginePlan) -> Configuration:
 
 def _arguments(fields: PlanFields, instance: int) -> tuple[str, ...]:
     plan = fields.plan
-    words = ["--model" if plan.model.endswith(_GGUF) else "--hf-repo", plan.model]
+    words = ["--model", plan.model]
+    if not plan.model.endswith(_GGUF):
+        words[0] = "--hf-repo"
+        fields.warn("model", "no GGUF file: taken as a repository of GGUF files on the hub")
     if plan.served_name is not None:
         words += ["--alias", plan.served_name]
     words += ["--host", plan.host, "--port", str(plan.port + instance), "--metrics"]

@@ -14,6 +14,7 @@ from mileage.engines.configuration.plan_parts import (
     OnnxPlan,
     SpeculationPlan,
     TritonPlan,
+    TrtllmPlan,
     require_text,
 )
 
@@ -76,19 +77,20 @@ class EnginePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     graph_sizes: tuple[int, ...] | None = None
     """Batch sizes to capture CUDA graphs for, ascending. Empty: none at all."""
     queue_delay_ms: float | None = None
-    """How long a request may wait for others to make a batch, where an engine batches requests
-    and not steps."""
+    """How long a request may wait for others that make a fuller batch of it."""
     preferred_batch_sizes: tuple[int, ...] = ()
-    """Batches of so many requests go at once, there, ascending."""
+    """Batches of so many requests do not wait for more, ascending."""
     gpu: str | None = None
     """Name of the GPU in the catalogue: the KV cache is then computed, and whether all fits."""
     architecture: str | None = None
-    """With `gpu`: the model's name in the catalogue, its config.json, or a GGUF file. None: what
-    `model` says."""
+    """Where the shape of the model is known from: its name in the catalogue, its config.json, or a
+    GGUF file. None: `model`. Only asked for with `gpu`, and by ONNX Runtime GenAI."""
     lora: LoraPlan | None = None
     """LoRA adapters."""
     speculation: SpeculationPlan | None = None
     """Speculative decoding."""
+    trtllm: TrtllmPlan = TrtllmPlan()
+    """What only TensorRT-LLM asks for."""
     triton: TritonPlan = TritonPlan()
     """What only Triton asks for."""
     onnx: OnnxPlan = OnnxPlan()
@@ -137,8 +139,6 @@ class EnginePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         ):
             if sizes and limit is not None and sizes[-1] > limit:
                 raise ConfigError(key, sizes[-1], f"up to {limit} ({name})")
-        if self.architecture is not None and self.gpu is None:
-            raise ConfigError("architecture", self.architecture, "a gpu beside it, or neither")
 
     @property
     def name(self) -> str:

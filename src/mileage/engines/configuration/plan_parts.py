@@ -10,7 +10,14 @@ import msgspec
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
 
-__all__ = ["LoraPlan", "OnnxPlan", "SpeculationPlan", "TritonPlan", "require_text"]
+__all__ = [
+    "LoraPlan",
+    "OnnxPlan",
+    "SpeculationPlan",
+    "TritonPlan",
+    "TrtllmPlan",
+    "require_text",
+]
 
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _TEXT_MAX: Final = 4096
@@ -18,6 +25,7 @@ _ADAPTERS_MAX: Final = 10_000
 _RANK_MAX: Final = 1024
 _TOKENS_MAX: Final = 64
 _THREADS_MAX: Final = 1024
+_TOKEN_ID_MAX: Final = (1 << 31) - 1
 
 
 def require_text(key: str, text: str) -> None:
@@ -70,6 +78,22 @@ class SpeculationPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             require_text("speculation.model", self.model)
 
 
+class TrtllmPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Section `[trtllm]`: what only TensorRT-LLM asks for. Raises ConfigError for paths that are
+    none."""
+
+    backend: Literal["pytorch", "tensorrt"] = "pytorch"
+    """pytorch: the checkpoint is served as it is; tensorrt: an engine is built of it before."""
+    checkpoint: str = "checkpoint"
+    """tensorrt: directory of the converted checkpoint that the engine is built of."""
+    engine_dir: str = "engine"
+    """tensorrt: directory that the engine is built in. Triton reads it, too."""
+
+    def __post_init__(self) -> None:
+        require_text("trtllm.checkpoint", self.checkpoint)
+        require_text("trtllm.engine_dir", self.engine_dir)
+
+
 class TritonPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Section `[triton]`: what only Triton asks for. Raises ConfigError for figures that cannot
     be."""
@@ -96,8 +120,24 @@ class OnnxPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The model's file, beside genai_config.json."""
     threads: int | None = None
     """Threads of one operator. None: the runtime's choice."""
+    type: str | None = None
+    """The model's family, as the model builder calls it: llama, qwen3, phi3. None: as the
+    config.json of `model` or `architecture` says."""
+    bos_token_id: int | None = None
+    """Token that begins a text. None: as there."""
+    eos_token_ids: tuple[int, ...] = ()
+    """Tokens that end an answer. Empty: as there."""
+    pad_token_id: int | None = None
+    """Token that fills up a batch. None: as there, else the first of those that end an answer."""
 
     def __post_init__(self) -> None:
         require_text("onnx.file", self.file)
         if self.threads is not None:
             require_range("onnx.threads", self.threads, 1, _THREADS_MAX)
+        if self.type is not None:
+            require_text("onnx.type", self.type)
+        for key in ("bos_token_id", "pad_token_id"):
+            if (token := getattr(self, key)) is not None:
+                require_range(f"onnx.{key}", token, 0, _TOKEN_ID_MAX)
+        for token in self.eos_token_ids:
+            require_range("onnx.eos_token_ids", token, 0, _TOKEN_ID_MAX)

@@ -27,10 +27,10 @@ T = TypeVar("T")
 class Document:
     """Flag > environment > file, merged; what is wrong with it is told with its place.
 
-    `path` is a TOML file, or a JSON one where it is named so, or None. `flags` maps dotted keys to values, None where a flag was not
-    given; `trial` does likewise, over all else. A table is added to that of the file, a list
-    replaces it. The environment's keys are MILEAGE_SECTION_KEY, for those sections of `root` that
-    are one struct.
+    `path` is a TOML file, or a JSON one where it is named so, or None. `flags` maps dotted keys to
+    values, None where a flag was not given; `trial` does likewise, over all else. A table is added
+    to that of the file, a list replaces it. The environment's keys are MILEAGE_SECTION_KEY, for
+    those sections of `root` that are one struct.
 
     Raises ConfigError for a file that cannot be read or is no TOML, and for a variable whose text
     is no value of its key.

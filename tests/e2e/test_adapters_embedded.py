@@ -3,72 +3,155 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import httpx
 import openai
 import pytest
 
+from benchmarks.support.adapter_world import least_recent, uses
 from tests.support.gateway import Gateway, run_mileage, wait_until
 from tests.support.lora_files import lora_gguf
 
 START_S = 300.0
 LOAD_S = 300.0
-SLOTS = 2
+ADAPTERS, SLOTS, CLIENTS = 16, 4, 4
 PROMPT = "The capital of France is"
+HEAD = f"[embedded]\nlora_slots = {SLOTS}\n[lora]\nprefetch = false\n"
 
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     directory = tmp_path_factory.mktemp("adapters")
-    lines = [f"[embedded]\nlora_slots = {SLOTS}\n[lora]\nprefetch = false\n"]
-    for number in range(3):
-        path = lora_gguf(directory / f"a{number}.gguf", number)
-        lines.append(f'[[adapters]]\nname = "a{number}"\npath = "{path}"\nbase = "smollm2"\n')
-    lines.append(f'[[adapters]]\nname = "bad"\npath = "{directory}/no.gguf"\nbase = "smollm2"\n')
-    arguments = ("--threads", "1", "--slots", "2", "--context-tokens", "512")
-    with Gateway(directory, *arguments, config="\n".join(lines), start_s=START_S) as gateway:
-        yield gateway
+    return [lora_gguf(directory / f"a{number}.gguf", number) for number in range(ADAPTERS)]
 
 
-def complete(client: openai.OpenAI, model: str) -> str:
-    # Without the cache, so that the answer does not hang on how a prompt was cut into steps.
+def config(paths: dict[str, Path]) -> str:
+    entry = '[[adapters]]\nname = "{}"\npath = "{}"\nbase = "smollm2"\n'
+    return HEAD + "".join(entry.format(name, path) for name, path in paths.items())
+
+
+@pytest.fixture(scope="module")
+def catalogue(files: list[Path]) -> dict[str, Path]:
+    named = {f"a{number}": path for number, path in enumerate(files)}
+    return named | {"bad": files[0].parent / "no.gguf", "twin": files[3]}
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    tmp_path_factory: pytest.TempPathFactory, catalogue: dict[str, Path]
+) -> Iterator[Gateway]:
+    # One thread: two wait for each other at every step, which takes for ever on a busy machine.
+    arguments = ("--threads", "1", "--slots", str(CLIENTS), "--context-tokens", "512")
+    directory = tmp_path_factory.mktemp("gateway")
+    with Gateway(directory, *arguments, config=config(catalogue), start_s=START_S) as made:
+        yield made
+
+
+@pytest.fixture
+def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
+    with gateway.client(timeout=LOAD_S) as made:
+        yield made
+
+
+def complete(client: openai.OpenAI, model: str, **fields: Any) -> str:
     answer = client.completions.create(
-        model=model,
-        prompt=PROMPT,
-        max_tokens=6,
-        temperature=0,
-        extra_body={"cache_prompt": False},
+        model=model, prompt=PROMPT, max_tokens=6, temperature=0, extra_body=fields
     )
     return answer.choices[0].text
 
 
-def test_an_adapter_is_loaded_used_and_unloaded(gateway: Gateway) -> None:
-    with gateway.client(max_retries=0, timeout=LOAD_S) as client:
-        assert {model.id for model in client.models.list()} >= {"smollm2", "a0", "a1", "a2"}
-        plain = complete(client, "smollm2")
-        first, second = complete(client, "a0"), complete(client, "a1")
-        assert len({plain, first, second}) == 3, "each adapter changes the answer in its own way"
-        assert complete(client, "smollm2") == plain, "the base model is as before"
-        third = complete(client, "a2")
-        assert third not in (plain, first, second)
-        assert complete(client, "a0") == first, "also after others were loaded"
-        assert complete(client, "smollm2") == plain
+def adapters(gateway: Gateway) -> dict[str, dict[str, Any]]:
+    found = gateway.admin("/api/v1/adapters")["adapters"]
+    return {each["name"]: each for each in found}
 
 
-def test_what_cannot_be_loaded_is_told_and_traffic_goes_on(gateway: Gateway) -> None:
-    with gateway.client(max_retries=0, timeout=LOAD_S) as client:
-        with pytest.raises(openai.InternalServerError, match="does not exist"):
-            complete(client, "bad")
-        with pytest.raises(openai.NotFoundError):
-            complete(client, "nobody")
-        with pytest.raises(openai.InternalServerError, match="does not take adapters"):
-            client.embeddings.create(model="a0", input="x")
-        assert complete(client, "smollm2")
+def loads(gateway: Gateway) -> int:
+    """Of all adapters so far."""
+    text = httpx.get(f"{gateway.listening.admin_url}/metrics", timeout=LOAD_S).text
+    lines = [line for line in text.splitlines() if line.startswith("mileage_adapter_loads_total{")]
+    return sum(int(float(line.rpartition(" ")[2])) for line in lines)
 
 
-def test_the_command_lists_unloads_and_loads(gateway: Gateway) -> None:
+def test_many_adapters_on_few_slots(
+    gateway: Gateway, client: openai.OpenAI, record_property: Any
+) -> None:
+    """Everybody is answered by the right one, with fewer loads than LRU would make."""
+    plain = complete(client, "smollm2")
+    sequence = uses(adapters=ADAPTERS, alpha=1.2, rate_per_s=1.0, requests=20, seed=6)
+    names = [name for _, name in sequence]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = list(pool.map(lambda name: complete(client, name), names))
+    by_name = dict(zip(names, answers, strict=True))
+    assert len({plain, *by_name.values()}) == 1 + len(by_name), "each changes it in its own way"
+    assert answers == [by_name[name] for name in names], "and always in the same"
+    made, lru = loads(gateway), least_recent(sequence, SLOTS)
+    record_property("hit_ratio", 1 - made / len(names))
+    assert made <= lru.loads
+    assert max(Counter(names).values()) > 1
+    resident = [name for name, each in adapters(gateway).items() if each["resident"]]
+    assert 1 <= len(resident) <= SLOTS
+    assert complete(client, "twin") == complete(client, "a3"), "it is the file that is used"
+    assert complete(client, "smollm2") == plain
+
+
+def test_a_prompt_is_taken_from_the_cache_of_the_same_adapter_only(client: openai.OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "Tell me where the Loire flows, and since when."}]
+
+    def ask(model: str, *, cached: bool) -> tuple[str, int]:
+        answer = client.chat.completions.create(
+            model=model,
+            messages=messages,
+            max_tokens=6,
+            temperature=0,
+            extra_body={} if cached else {"cache_prompt": False},
+        )
+        usage = answer.usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        return answer.choices[
+            0
+        ].message.content or "", usage.prompt_tokens_details.cached_tokens or 0
+
+    def by_anthropic() -> str:
+        answer: Any = client.post(
+            "/messages",
+            cast_to=object,
+            body={"model": "smollm2", "max_tokens": 6, "temperature": 0, "messages": messages},
+        )
+        return str(answer["content"][0]["text"])
+
+    models = ("smollm2", "a0", "a1")
+    fresh = {model: ask(model, cached=False) for model in models}
+    assert len({text for text, _ in fresh.values()}) == 3
+    assert [reused for _, reused in fresh.values()] == [0, 0, 0]
+    for model in (*models, *reversed(models)):
+        assert ask(model, cached=True)[0] == fresh[model][0]
+        text, reused = ask(model, cached=True)
+        assert (text, reused > 0) == (fresh[model][0], True)
+    ask("a0", cached=True)
+    assert by_anthropic() == fresh["smollm2"][0], "which cannot say for which adapter it asks"
+
+
+def test_what_cannot_be_loaded_is_told_and_traffic_goes_on(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.InternalServerError, match="does not exist"):
+        complete(client, "bad")
+    with pytest.raises(openai.NotFoundError):
+        complete(client, "nobody")
+    with pytest.raises(openai.InternalServerError, match="does not take adapters"):
+        client.embeddings.create(model="a0", input="x")
+    assert complete(client, "smollm2")
+
+
+def test_the_command_lists_unloads_and_loads(
+    gateway: Gateway, client: openai.OpenAI, catalogue: dict[str, Path]
+) -> None:
     def lora(*arguments: str) -> dict[str, list[str]]:
         admin = ("--admin", gateway.listening.admin_url or "", "--json")
         told = run_mileage("engine", "lora", *arguments, *admin, state=gateway.state)
@@ -76,9 +159,30 @@ def test_the_command_lists_unloads_and_loads(gateway: Gateway) -> None:
         found = json.loads(told.stdout)
         return {each["name"]: each["resident"] for each in found["adapters"]}
 
-    assert set(lora("list")) == {"a0", "a1", "a2", "bad"}
+    assert set(lora("list")) == set(catalogue)
     assert lora("load", "a1", "--wait", str(LOAD_S))["a1"] == ["embedded"]
     assert lora("unload", "a1", "--wait", str(LOAD_S))["a1"] == []
     wait_until(lambda: len(gateway.embedded()) == 1, "the child before has ended", LOAD_S)
-    with gateway.client(max_retries=0, timeout=LOAD_S) as client:
-        assert complete(client, "smollm2")
+    assert complete(client, "smollm2")
+
+
+def test_the_catalogue_changes_while_it_serves(
+    gateway: Gateway, client: openai.OpenAI, catalogue: dict[str, Path], files: list[Path]
+) -> None:
+    def reload(paths: dict[str, Path]) -> None:
+        (gateway.directory / "mileage.toml").write_text(config(paths))
+        gateway.admin("/api/v1/config/reload", "POST")
+
+    first, second, third = (complete(client, name) for name in ("a0", "a1", "a2"))
+    changed = {name: path for name, path in catalogue.items() if name != "a1"}
+    reload({**changed, "a0": files[2], "new": files[1]})
+    assert complete(client, "a0") == third, "of another file from now on"
+    assert complete(client, "new") == second
+    assert complete(client, "a2") == third
+    with pytest.raises(openai.NotFoundError):
+        complete(client, "a1")
+    assert "a1" not in {model.id for model in client.models.list()}
+    assert "a1" not in adapters(gateway)
+
+    reload(catalogue)
+    assert [complete(client, name) for name in ("a1", "a0")] == [second, first]

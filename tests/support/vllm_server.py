@@ -76,7 +76,7 @@ class VllmServer:
     ) -> None:
         self._environment = {**_ENVIRONMENT, **environment}
         self._log = directory / "vllm.log"
-        self._directory = directory
+        self.directory = directory
         self.name = name
         self._command = [
             *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
@@ -105,7 +105,7 @@ class VllmServer:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*self._command, "--port", str(port)],
-                cwd=self._directory,
+                cwd=self.directory,
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -98,6 +98,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ConfigError("models.served_name", model.replica, expected)
             names.append(model.replica)
         zone_of(self.idle.time_zone, "idle.time_zone")
+        own = names or [served_name(self.embedded)]
+        known = sorted({*own, *(adapter.name for adapter in self.adapters)})
+        for name in () if self.engines else self.idle.models:
+            if name not in known:
+                raise ConfigError("idle.models", name, f"one of {', '.join(known)}")
         for name, tenants in self.idle.private_models().items():
             for tenant in tenants:
                 if tenant not in self.tenants:
@@ -122,21 +127,49 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ConfigError("governor.static.limit", limit, expected)
 
     def _check_adapters(self) -> None:
-        """Adapters are names of models, for tenants that there are, and of the one model of the
-        embedded engine where that is to load them."""
-        check_catalogue(self.adapters, dict.fromkeys(self.aliases, "an alias"))
+        """Adapters are names of models, for tenants that there are, and of a base model that some
+        engine has that is to load them."""
+        own = None if self.engines or self.models else served_name(self.embedded)
+        taken = dict.fromkeys(self.aliases, "an alias")
+        taken |= dict.fromkeys((name for e in self.engines for name in e.models), "a model")
+        taken |= dict.fromkeys((model.replica for model in self.models), "a model")
+        check_catalogue(self.adapters, taken if own is None else {**taken, own: "the model"})
         for adapter in self.adapters:
             if adapter.tenant is not None and adapter.tenant not in self.tenants:
                 expected = f"a tenant that is configured (adapter {adapter.name})"
                 raise ConfigError("adapters.tenant", adapter.tenant, expected)
-            own = served_name(self.embedded)
-            if not (self.engines or self.models) and adapter.base != own:
+            if own is None:
+                self._check_base(adapter)
+            elif adapter.base != own:
                 expected = f"{own}, the model of the embedded engine (adapter {adapter.name})"
                 raise ConfigError("adapters.base", adapter.base, expected)
+            elif adapter.path.startswith("hf:") and not adapter.path.endswith(".gguf"):
+                expected = f"hf:OWNER/REPO/FILE.gguf (adapter {adapter.name})"
+                raise ConfigError("adapters.path", adapter.path, expected)
         pinned = sum(adapter.pinned for adapter in self.adapters)
-        if not (self.engines or self.models) and pinned > self.embedded.lora_slots:
-            expected = f"at least {pinned}: so many adapters are pinned"
+        least = max(pinned, min(len(self.adapters), 1))
+        if own is not None and least > self.embedded.lora_slots:
+            expected = f"at least {least}: there are adapters, {pinned} of them pinned"
             raise ConfigError("embedded.lora_slots", self.embedded.lora_slots, expected)
+
+    def _check_base(self, adapter: AdapterConfig) -> None:
+        """Some engine is to load the adapter: models of `[[models]]` load none."""
+        loaders = [engine for engine in self.engines if engine.lora_slots]
+        if not loaders:
+            expected = f"at least 1 at an engine that is to load adapter {adapter.name}"
+            raise ConfigError("engines.lora_slots", 0, expected)
+        known = {name for engine in loaders for name in engine.models}
+        listed = all(engine.models for engine in loaders)  # else the engine will say what it has
+        asleep = any(adapter.base == model.replica for model in self.models)
+        if adapter.base not in known and (listed or asleep):
+            expected = "a model of an engine with lora_slots"
+            expected += "; those of [[models]] load no adapters" if asleep else ""
+            raise ConfigError("adapters.base", adapter.base, f"{expected} (adapter {adapter.name})")
+        pinned = sum(each.pinned and each.base == adapter.base for each in self.adapters)
+        most = max(engine.lora_slots for engine in loaders)
+        if pinned > most:
+            expected = f"at least {pinned}: so many adapters of {adapter.base} are pinned"
+            raise ConfigError("engines.lora_slots", most, expected)
 
     def _check_budgets(self) -> None:
         """What was spent before a start is known of the ledger only."""

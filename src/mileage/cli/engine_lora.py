@@ -29,7 +29,7 @@ _LOOK_S = 0.2
 _Name = Annotated[str, typer.Argument(help="Name of the adapter, as in [[adapters]].")]
 _AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _Wait = Annotated[
-    float, typer.Option("--wait", help="Seconds to wait until it is done; 0: do not wait.")
+    float, typer.Option("--wait", min=0.0, help="Seconds to wait until it is done; 0: do not wait.")
 ]
 
 

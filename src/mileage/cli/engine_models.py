@@ -64,7 +64,7 @@ def sleep(
 
     Example: mileage engine sleep smollm2
     """
-    _told(_ask(f"/{quote(name)}/sleep", admin, token_file, "POST"), as_json=as_json)
+    _told(_ask(f"/{quote(name)}/sleep", admin, token_file, "POST", name), as_json=as_json)
 
 
 def wake(
@@ -76,16 +76,18 @@ def wake(
 
     Example: mileage engine wake smollm2
     """
-    _told(_ask(f"/{quote(name)}/wake", admin, token_file, "POST"), as_json=as_json)
+    _told(_ask(f"/{quote(name)}/wake", admin, token_file, "POST", name), as_json=as_json)
 
 
-def _ask(path: str, admin: str, token_file: TokenFile, method: Literal["GET", "POST"]) -> bytes:
+def _ask(
+    path: str, admin: str, token_file: TokenFile, method: Literal["GET", "POST"], name: str = ""
+) -> bytes:
     answer = call_admin(admin, f"{_PATH}{path}", token_file, method=method)
     if answer.status < 300:
         return answer.body
     said = admin_error(answer)
     if said.code == "model_not_found":
-        raise ConfigError("MODEL", path.split("/")[1], "a model that `mileage engine models` lists")
+        raise ConfigError("MODEL", name, "a model that `mileage engine models` lists")
     raise MileageError(f"the gateway answered {answer.status}: {said.message}")
 
 

@@ -74,11 +74,19 @@ class AdapterDesk:
         loaders: Mapping[str, AdapterLoader],
     ) -> None:
         """Other adapters, and what loads them into each replica that can; what was loaded and is
-        not configured any more is unloaded when its slot is needed."""
+        not configured any more, or from another path, is not used from now on, and unloaded."""
         self._config = config
         self._catalogue = {adapter.name: adapter for adapter in adapters}
         self._loaders = dict(loaders)
         self._keeper.configure(config, self._catalogue.values())
+        for name, places in self._keeper.places.items():
+            if name not in self._loaders:
+                self._keeper.replica_down(name)
+                self._going.pop(name, None)
+                if self._loadable.pop(name, ()):
+                    self._deliver(Loadable(name, ()))
+            elif places.stale:
+                self._going[name] = self._going.get(name, frozenset()) | places.stale
         self._hurry.set()
 
     def up(self, event: ReplicaUp) -> ReplicaUp:
@@ -88,7 +96,9 @@ class AdapterDesk:
             return event
         going = self._going.get(event.replica, frozenset()) & frozenset(event.models)
         self._going[event.replica] = going
-        names = [each.model for each in event.adapters if each.model not in going]
+        places = self._keeper.places.get(event.replica)
+        hidden = going if places is None else going - places.stale
+        names = [each.model for each in event.adapters if each.model not in hidden]
         self._keeper.replica_up(event.replica, event.models, names, loader.slots, self._clock())
         self._tell_loadable(event)
         self._hurry.set()
@@ -236,7 +246,7 @@ class AdapterDesk:
             now_s = self._clock()
             self._keeper.changed(change, errors, took_s, now_s)
             if change.load and len(errors) == len(change.load):  # what was to make room stays
-                self._going.pop(replica, None)
+                self._going[replica] = frozenset(self._keeper.places[replica].stale)
                 self._told_anew(replica)
             self.metrics.changed(change, errors, took_s)
             for name in change.load:
@@ -260,17 +270,20 @@ class AdapterDesk:
             async with asyncio.timeout(self._config.load_timeout_s):
                 errors |= await self._loaders[change.replica].change(files, change.unload)
         except TimeoutError:
-            said = f"was not loaded within {self._config.load_timeout_s:.0f} s"
-            errors |= dict.fromkeys(change.load, said)
+            what = "loaded" if change.load else "unloaded"
+            said = f"was not {what} within {self._config.load_timeout_s:.0f} s"
+            errors |= dict.fromkeys(change.load or change.unload, said)
         except Exception as error:
             if not isinstance(error, MileageError):
                 _log.exception("adapters of %s could not be changed", change.replica)
-            errors |= dict.fromkeys(change.load, str(error))
-            if not change.load:
-                self._going.pop(change.replica, None)  # they may still be there
-                self._told_anew(change.replica)
+            errors |= dict.fromkeys(change.load or change.unload, str(error))
+        if not change.load and errors:  # they may still be there
+            stale = self._keeper.places[change.replica].stale
+            self._going[change.replica] = frozenset(stale)
+            self._told_anew(change.replica)
+        what = "loaded" if change.load else "unloaded"
         for name, why in errors.items():
-            _log.warning("adapter %s was not loaded on %s: %s", name, change.replica, why)
+            _log.warning("adapter %s was not %s on %s: %s", name, what, change.replica, why)
         return errors
 
     def _tell_failed(self, errors: Iterable[str], now_s: float) -> None:

@@ -233,16 +233,20 @@ def upstream_body(raw: bytes, body: Body, *, model: str, ask_usage: bool) -> byt
 def with_lora(raw: bytes, field: bytes | None) -> bytes:
     """The body with this field `lora`, whatever the client wrote there; None: without any.
 
-    Nothing of its prompt is taken from llama.cpp's cache, which may give a model's request what an
-    adapter's has left there.
+    With it llama.cpp may find the prompt in its cache, where the same adapters have read it; an
+    engine that has adapters does so only where it is told. A client may forbid it.
     """
-    ours = _UNCACHED if field is None else b'%b"lora":%b,' % (_UNCACHED, field)
+    ours = b"{" if field is None else b'{"lora":%b,"cache_prompt":true,' % field
     if not any(key in raw for key in (b"lora", b"cache_prompt", b"\\u")):
         return ours + raw[raw.index(b"{") + 1 :]
     fields = _fields.decode(raw)
     fields.pop("lora", None)
-    fields.pop("cache_prompt", None)
-    return ours + _encode(fields)[1:]
+    if field is None:
+        fields.pop("cache_prompt", None)
+    else:
+        fields.setdefault("cache_prompt", _TRUE)
+        fields["lora"] = Raw(field)
+    return _encode(fields)
 
 
-_UNCACHED = b'{"cache_prompt":false,'
+_TRUE = Raw(b"true")

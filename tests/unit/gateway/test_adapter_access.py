@@ -46,9 +46,16 @@ def test_an_endpoint_where_the_engine_takes_none_is_told_as_such() -> None:
 )
 def test_the_field_lora(body: bytes, field: bytes | None, sent: dict[str, object]) -> None:
     found = msgspec.json.decode(with_lora(body, field))
-    assert found == {**sent, "cache_prompt": False}
+    assert found == sent | ({} if field is None else {"cache_prompt": True})
 
 
-def test_the_cache_is_left_out_whatever_the_client_says() -> None:
-    found = msgspec.json.decode(with_lora(b'{"cache_prompt":true,"a":1}', None))
-    assert found == {"cache_prompt": False, "a": 1}
+@pytest.mark.parametrize(
+    ("field", "sent"),
+    [
+        pytest.param(b"[1]", {"cache_prompt": False, "lora": [1], "a": 1}, id="told by which"),
+        pytest.param(None, {"a": 1}, id="an engine that is not told by which adapter has no cache"),
+    ],
+)
+def test_a_client_may_forbid_the_cache(field: bytes | None, sent: dict[str, object]) -> None:
+    found = msgspec.json.decode(with_lora(b'{"cache_prompt":false,"a":1}', field))
+    assert found == sent

@@ -137,6 +137,44 @@ def test_an_engine_that_breaks_fails_the_load_and_the_desk_goes_on() -> None:
     asyncio.run(story())
 
 
+def test_what_is_no_more_by_configuration_is_hidden_at_once_and_unloaded() -> None:
+    async def story() -> None:
+        site = Site("a", "b")
+        task = await running(site)
+        site.desk.wanted("a")
+        await site.until(up("a"))
+        site.breaks = True
+        moved = AdapterConfig(name="a", path="/elsewhere", base="m")
+        site.desk.configure(LoraConfig(prefetch=False, retry_s=0.01), [moved], {"r": site})
+        site.told.clear()
+        site.up()
+        assert site.told[-1] == up(), "nobody is sent to what is not a any more"
+        async with asyncio.timeout(WAIT_S):
+            while len(site.changes) < 3:  # it cannot be unloaded yet, and stays hidden
+                site.new.clear()
+                await site.new.wait()
+        assert up("a") not in site.told
+        site.breaks = False
+        site.desk.wanted("a")
+        await site.until(up("a"))
+        assert site.changes[-2:] == [([], ["a"]), (["/elsewhere"], [])]
+        await end(task)
+
+    asyncio.run(story())
+
+
+def test_a_replica_that_loads_no_more_is_told_so() -> None:
+    async def story() -> None:
+        site = Site("a")
+        site.up()
+        site.desk.configure(LoraConfig(), [AdapterConfig(name="a", path="/a", base="m")], {})
+        assert site.told[-1] == Loadable("r", ())
+        site.desk.wanted("a")
+        assert isinstance(site.told[-1], LoadFailed)
+
+    asyncio.run(story())
+
+
 def test_a_model_that_no_replica_can_load_is_refused_at_once() -> None:
     async def story() -> None:
         site = Site("a")

@@ -148,6 +148,34 @@ def test_after_a_restart_only_what_the_replica_says_is_there() -> None:
     assert make(it, 2.0) == [AdapterChange("r", ("a",), (), "demand")]
 
 
+MOVED = AdapterConfig(name="a", path="/elsewhere", base="m")
+
+
+def test_what_is_another_one_by_configuration_is_unloaded_before_it_is_loaded_again() -> None:
+    it = keeper("a", "b")
+    it.demand({"a": 1, "b": 1}, {"a": 1, "b": 1}, 0.0)
+    make(it, 0.0)
+    it.configure(LoraConfig(prefetch=False), [MOVED])
+    assert (list(it.places["r"].resident), it.places["r"].free) == ([], 0)
+    it.demand({"a": 1}, {"a": 1}, 1.0)
+    gone = AdapterChange("r", (), ("a", "b"), "changed")
+    assert make(it, 1.0, a="is down", b="is down") == [gone]
+    it.replica_up("r", ("m",), ("a", "b"), 2, 1.5)
+    assert make(it, 2.0) == [], "not at once after it has failed"
+    assert make(it, 9.0) == [gone]
+    assert make(it, 9.0) == [AdapterChange("r", ("a",), (), "demand")]
+
+
+def test_what_was_loaded_from_the_path_before_is_not_taken_for_the_new_one() -> None:
+    it = keeper("a")
+    it.demand({"a": 1}, {"a": 1}, 0.0)
+    (change,) = it.decide(0.0)
+    it.configure(LoraConfig(prefetch=False), [MOVED])
+    it.changed(change, {}, LOAD_S, 2.0)
+    assert make(it, 2.0) == [AdapterChange("r", (), ("a",), "changed")]
+    assert make(it, 2.0) == [AdapterChange("r", ("a",), (), "demand")]
+
+
 @pytest.mark.parametrize(
     ("fields", "key"),
     [

@@ -65,7 +65,9 @@ class EmbeddedAdapters:
         if not self.held:
             return {}
         first = [_Scale(number) for number in range(self._always_on)]
-        chosen = {base: first}
+        # Never an empty list: with that llama.cpp gives the base model's requests what an adapter
+        # has left in its cache; told of any adapter it compares, and reads the prompt anew.
+        chosen = {base: first or [_Scale(self._always_on, 0.0)]}
         for number, name in enumerate(self.held, self._always_on):
             chosen[name] = [*first, _Scale(number)]
         return {model: _encode(scales).decode() for model, scales in chosen.items()}

@@ -136,9 +136,11 @@ def _common_params(library: Any, params: ChildParams, on_gpu: bool) -> Any:
     common.n_ctx = params.slots * params.context_tokens
     common.cache_type_k = getattr(library.ggml_type, f"GGML_TYPE_{params.cache_type_k.upper()}")
     common.cache_type_v = getattr(library.ggml_type, f"GGML_TYPE_{params.cache_type_v.upper()}")
-    # Its caches of prompts do not always tell by which adapter they were read.
+    # What slots leave in this cache does not tell by which adapter it was read; what is in a slot
+    # does, but only where a request names an adapter, and those of /v1/messages cannot.
     shared = 0 if params.adapters else _CACHE_RAM_MIB_MAX
     common.cache_ram_mib = min(shared, _memory_mib() // _CACHE_RAM_SHARE)
+    common.cache_prompt = not params.adapters  # unless a request says so
     common.cpuparams.n_threads = common.cpuparams_batch.n_threads = params.threads
     common.fit_params = on_gpu
     if not on_gpu:

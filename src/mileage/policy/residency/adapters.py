@@ -12,7 +12,8 @@ from mileage.core.errors import ConfigError
 __all__ = ["AdapterConfig", "LoraConfig", "check_catalogue"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
-_HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(@[\w.-]+)?(/[\w./-]+\.gguf)?", re.ASCII)
+_PART = r"[A-Za-z0-9][\w.-]*"
+_HUB = re.compile(rf"hf:{_PART}/{_PART}((@{_PART})?/({_PART}/)*{_PART}\.gguf)?", re.ASCII)
 
 
 class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,7 +23,7 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The model name that clients use for it."""
     path: str
     """A directory or GGUF file as the engine's machine sees it, or a hub id: hf:OWNER/REPO, for the
-    embedded engine hf:OWNER/REPO/FILE.gguf."""
+    embedded engine hf:OWNER/REPO[@REVISION]/FILE.gguf."""
     base: str
     """The model that it is for, by the name under which engines serve that."""
     pinned: bool = False
@@ -34,10 +35,11 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not _NAME.fullmatch(self.name):
             expected = "up to 128 letters, digits and . _ : / -, a letter or digit first"
             raise ConfigError("adapters.name", self.name, expected)
-        if not self.path:
+        if not self.path or not self.path.isprintable():
             raise ConfigError("adapters.path", self.path, f"a path (adapter {self.name})")
         if self.path.startswith("hf:") and not _HUB.fullmatch(self.path):
-            expected = f"hf:OWNER/REPO or hf:OWNER/REPO/FILE.gguf (adapter {self.name})"
+            expected = "hf:OWNER/REPO, which engines fetch (they take no @REVISION), or for the"
+            expected += f" embedded engine hf:OWNER/REPO[@REVISION]/FILE.gguf (adapter {self.name})"
             raise ConfigError("adapters.path", self.path, expected)
         if not self.base or self.base == self.name:
             expected = f"the name of the model that it is for (adapter {self.name})"

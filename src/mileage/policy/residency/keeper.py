@@ -15,7 +15,7 @@ from mileage.policy.residency.places import AdapterPlaces
 
 __all__ = ["AdapterChange", "AdapterKeeper", "ChangeReason"]
 
-ChangeReason: TypeAlias = Literal["demand", "pinned", "asked", "prefetch", "idle"]
+ChangeReason: TypeAlias = Literal["demand", "pinned", "asked", "prefetch", "idle", "changed"]
 _LN_2 = math.log(2.0)
 _RETRY_S = 1.0
 
@@ -57,6 +57,8 @@ class AdapterKeeper:
         self._asked_out: dict[str, None] = {}
         self._coming: dict[str, str] = {}
         """Adapter that is being loaded -> where."""
+        self._outdated: set[str] = set()
+        """Those of them that are others by configuration since their load began."""
         self.configure(config, adapters)
 
     # --- what is told -------------------------------------------------------------------------
@@ -67,10 +69,17 @@ class AdapterKeeper:
             self._heat = HeatResidency(HeatConfig(half_life_s=config.half_life_s))
         before, self._config = self._catalogue, config
         self._catalogue = {adapter.name: adapter for adapter in adapters}
-        for name in before:
-            if self._catalogue.get(name) != before[name]:
+        for name, old in before.items():
+            new = self._catalogue.get(name)
+            if new != old:
                 self._failures.forget(name)  # perhaps it was put right
                 self._pins.pop(name, None)
+            if new is None or (new.path, new.base) != (old.path, old.base):
+                self._asked.pop(name, None)
+                for places in self._places.values():
+                    places.outdate(name)
+                if name in self._coming:
+                    self._outdated.add(name)
         self._failures.configure(config)
 
     def replica_up(
@@ -81,7 +90,7 @@ class AdapterKeeper:
         if places is None:
             places = self._places[name] = AdapterPlaces(name, slots, self._config.load_assumed_s)
         known = self._catalogue
-        held = [each for each in adapters if each in known]
+        held = [each for each in adapters if each in known or each in places.stale]
         places.came_up((each for each in models if each not in known), held, slots, now_s)
 
     def replica_down(self, name: str) -> None:
@@ -104,18 +113,27 @@ class AdapterKeeper:
         self, change: AdapterChange, errors: Mapping[str, str], took_s: float, now_s: float
     ) -> None:
         """A change was made, but for what `errors` tells of; `took_s` is that of each load. Where
-        nothing was loaded of what was to be, what was to make room has stayed."""
+        nothing was loaded of what was to be, what was to make room has stayed. An error of one
+        that was to be unloaded counts for those that are `stale`: they are tried again."""
         places = self._places[change.replica]
         places.busy = False
         stayed = bool(change.load) and all(name in errors for name in change.load)
         for name in () if stayed else change.unload:
             places.resident.pop(name, None)
+            if name not in errors:
+                places.stale.discard(name)
+            elif name in places.stale:
+                places.stale_retry_s = now_s + self._config.retry_s
             if not self._copies(name):
                 self._asked_out.pop(name, None)
         for name in change.load:
+            outdated = name in self._outdated
+            self._outdated.discard(name)
             self._coming.pop(name, None)
             self._asked.pop(name, None)
-            if name in errors:
+            if outdated:
+                places.stale |= {name} - errors.keys()
+            elif name in errors:
                 self._failures.failed(change.replica, name, errors[name], now_s)
             else:
                 self._failures.forget(name, change.replica)
@@ -197,6 +215,8 @@ class AdapterKeeper:
         self, places: AdapterPlaces, idle: list[AdapterPlaces], now_s: float
     ) -> AdapterChange | None:
         """What this replica is to do next, the most urgent reason first."""
+        if places.stale and now_s >= places.stale_retry_s:
+            return AdapterChange(places.name, (), tuple(sorted(places.stale)), "changed")
         load: list[str] = []
         unload: list[str] = []
         reason: ChangeReason = "demand"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 __all__ = ["AdapterPlaces"]
@@ -20,6 +21,8 @@ class AdapterPlaces:
         "name",
         "resident",
         "slots",
+        "stale",
+        "stale_retry_s",
         "up",
     )
 
@@ -28,6 +31,10 @@ class AdapterPlaces:
         self.base_models: frozenset[str] = frozenset()
         self.resident: dict[str, float] = {}
         """Adapter -> since when, monotonic."""
+        self.stale: set[str] = set()
+        """Held, but not what is configured under this name any more: to be unloaded."""
+        self.stale_retry_s = -math.inf
+        """Not tried before this, where it could not be unloaded."""
         self.busy = False
         self.up = False
         self.load_s = load_s
@@ -37,13 +44,18 @@ class AdapterPlaces:
     @property
     def free(self) -> int:
         """Slots that hold nothing."""
-        return self.slots - len(self.resident)
+        return self.slots - len(self.resident) - len(self.stale)
 
     def measured(self, took_s: float) -> None:
         """A load took this long."""
         gain = _GAIN if self.measured_loads else 1.0
         self.measured_loads += 1
         self.load_s += gain * (took_s - self.load_s)
+
+    def outdate(self, adapter: str) -> None:
+        """It is another one by configuration now, or none: what is held is not to be used."""
+        if self.resident.pop(adapter, None) is not None:
+            self.stale.add(adapter)
 
     def came_up(
         self, base_models: Iterable[str], adapters: Iterable[str], slots: int, now_s: float
@@ -52,4 +64,7 @@ class AdapterPlaces:
         self.up, self.slots = True, slots
         self.base_models = frozenset(base_models)
         if not self.busy:  # else what it held before the change is still being told
-            self.resident = {each: self.resident.get(each, now_s) for each in adapters}
+            held = frozenset(adapters)
+            self.stale &= held
+            since_s = self.resident
+            self.resident = {n: since_s.get(n, now_s) for n in held - self.stale}

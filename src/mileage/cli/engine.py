@@ -6,8 +6,10 @@ import typer
 
 from mileage.cli.engine_control import control
 from mileage.cli.engine_graphs import graphs
+from mileage.cli.engine_launch import launch
 from mileage.cli.engine_lora import lora
 from mileage.cli.engine_models import models, sleep, wake
+from mileage.cli.engine_starts import starts
 
 __all__ = ["engine"]
 
@@ -21,7 +23,9 @@ def _engine() -> None:
 
 engine.command()(control)
 engine.command()(graphs)
+engine.command()(launch)
 engine.command()(models)
 engine.command()(sleep)
+engine.command()(starts)
 engine.command()(wake)
 engine.add_typer(lora, name="lora")

@@ -13,6 +13,7 @@ from mileage.doctor.collect.log_line import LogLine, log_lines
 from mileage.doctor.collect.log_settings import LogSettings
 from mileage.doctor.collect.log_troubles import LogTroubles
 from mileage.doctor.collect.merge_facts import overlay
+from mileage.doctor.collect.start_lines import STARTS
 from mileage.doctor.collect.startup_phases import StartupPhases
 from mileage.doctor.collect.stats_lines import StatsLines
 
@@ -28,12 +29,6 @@ _ENGINE_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("llama.cpp", ("llama_model_loader", "llama_context", "print_info:", "srv  ")),
 )
 """Words that one engine's lines alone have."""
-_STARTS: Final = (
-    "vLLM API server version",
-    "non-default args: ",
-    "server_args=ServerArgs(",
-    "TensorRT-LLM version:",
-)
 _START_STEP_S: Final = 5.0
 _V1_STATS: Final = re.compile(r"Engine \d{3}: Avg prompt")
 _V0_STATS: Final = re.compile(r"Swapped: \d+ reqs, Pending:")
@@ -114,7 +109,7 @@ class _Engine:
     def began_anew(self, line: LogLine) -> bool:
         """Is it the first line of a start after the first? API servers of one start say the same
         within seconds."""
-        mark = next((words for words in _STARTS if words in line.text), None)
+        mark = next((words for words in STARTS if words in line.text), None)
         if mark is None:
             return False
         if self.restarts is None:

@@ -19,10 +19,11 @@ class ChildLog:
     """Keeps the log of one child after another.
 
     A full or read-only disk does not matter: the lines in memory stay, the file misses some.
+    Without a path there is no file; at `file_bytes_max` it is put aside as NAME.1.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, *, file_bytes_max: int = _FILE_BYTES_MAX) -> None:
+        self._path, self._file_bytes_max = path, file_bytes_max
         self._lines: deque[str] = deque(maxlen=_LINES_MAX)
         self._errors: list[str] = []
         self._rest = b""
@@ -63,12 +64,14 @@ class ChildLog:
         return "; ".join(self._errors or [line for line in self.tail(_ERRORS_MAX) if line])
 
     def _write(self, data: bytes) -> None:
+        if self._path is None:
+            return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as file:
                 file.write(data)
                 size = file.tell()
-            if size > _FILE_BYTES_MAX:
+            if size > self._file_bytes_max:
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         except OSError:
             pass  # as the class says

@@ -1,0 +1,230 @@
+"""`mileage engine launch`: start an engine, know when it really serves, keep it running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NamedTuple, cast
+
+import msgspec
+import typer
+from rich.console import Console
+
+from mileage.cli import engine_launch_arguments as arguments
+from mileage.cli.config import state_directory
+from mileage.cli.engine_launch_show import show_event
+from mileage.cli.whole_file import check_place, whole_file
+from mileage.core.errors import ConfigError, MileageError
+from mileage.engines.launch.events import Ended, LaunchEvent, Ready
+from mileage.engines.launch.launch_command import (
+    LAUNCH_KINDS,
+    LaunchCommand,
+    LaunchKind,
+    launch_command,
+)
+from mileage.engines.launch.log_stream import Echo, LogStream
+from mileage.engines.launch.ready_server import ReadyServer
+from mileage.engines.launch.settings import LaunchSettings, MpsSettings
+from mileage.engines.launch.start_history import StartHistory
+from mileage.engines.launch.supervisor import Supervisor
+from mileage.engines.launch.warm_up import parse_shape
+
+__all__ = ["HISTORY_FILE", "launch"]
+
+HISTORY_FILE = "engine-starts.jsonl"
+"""In the state directory."""
+
+
+def launch(
+    engine: arguments.KindName,
+    words: arguments.Words = None,
+    executable: arguments.Executable = None,
+    python: arguments.Python = None,
+    model: arguments.ModelName = None,
+    host: arguments.LaunchHost = None,
+    port: arguments.LaunchPort = None,
+    ready_port: arguments.ReadyPort = None,
+    ready_host: arguments.ReadyHost = "127.0.0.1",
+    ready_file: arguments.ReadyFile = None,
+    ready_timeout_s: arguments.ReadyTimeoutS = 1800.0,
+    warm: arguments.Warm = None,
+    warm_timeout_s: arguments.WarmTimeoutS = 300.0,
+    drain_s: arguments.DrainS = 60.0,
+    restarts: arguments.Restarts = 3,
+    restart_backoff_s: arguments.BackoffS = 1.0,
+    stable_s: arguments.StableS = 600.0,
+    log: arguments.LogFile = None,
+    quiet: arguments.Quiet = False,
+    preload: arguments.Preload = None,
+    preload_reserve_gib: arguments.PreloadReserveGib = 4.0,
+    mps: arguments.UseMps = False,
+    mps_active_thread_percentage: arguments.MpsPercentage = None,
+    mps_pipe_dir: arguments.MpsPipeDir = None,
+    mps_log_dir: arguments.MpsLogDir = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what happens as JSON documents, one a line.")
+    ] = False,
+) -> None:
+    """Start an engine, warm it up, tell when it has given a token, and keep it running.
+
+    It is started again when it fails. SIGTERM or Ctrl-C is passed on, and what is left of it after
+    --drain-s is killed; a second one kills at once. The exit code is the engine's.
+
+    Example: mileage engine launch vllm --model Qwen/Qwen3-8B --ready-port 9000 -- --max-num-seqs 64
+    """
+    command = launch_command(
+        _kind(engine),
+        words or [],
+        executable=executable,
+        python=python,
+        model=model,
+        host=host,
+        port=port,
+    )
+    settings = LaunchSettings(
+        ready_timeout_s=ready_timeout_s,
+        warm_timeout_s=warm_timeout_s,
+        drain_s=drain_s,
+        restarts=restarts,
+        backoff_s=restart_backoff_s,
+        stable_s=stable_s,
+        warm=tuple(parse_shape(text) for text in warm) if warm else None,
+        step_tokens=_flag_number(command, _STEP_FLAGS),
+        active_max=_flag_number(command, _ACTIVE_FLAGS),
+        preload=_preloaded(preload, command),
+        preload_reserve_bytes=round(preload_reserve_gib * 2**30),
+        mps=_mps(mps, mps_active_thread_percentage, mps_pipe_dir, mps_log_dir),
+    )
+    shown = _Shown(quiet=quiet, as_json=as_json, log=log, ready_file=ready_file)
+    _run(command, settings, shown, None if ready_port is None else (ready_host, ready_port))
+
+
+def _kind(engine: str) -> LaunchKind:
+    if engine not in LAUNCH_KINDS:
+        raise ConfigError("ENGINE", engine, f"one of {', '.join(LAUNCH_KINDS)}")
+    return cast("LaunchKind", engine)
+
+
+_STEP_FLAGS = ("--max-num-batched-tokens", "--chunked-prefill-size", "--batch-size", "-b")
+_ACTIVE_FLAGS = ("--max-num-seqs", "--max-running-requests", "--parallel", "-np")
+
+
+def _flag_number(command: LaunchCommand, flags: tuple[str, ...]) -> int | None:
+    """What the engine's own flags say; else its log may."""
+    return command.number(*flags) or None
+
+
+def _preloaded(preload: str | None, command: LaunchCommand) -> str | None:
+    if preload != "auto":
+        return preload
+    if command.model is None:
+        raise ConfigError("--preload", preload, "a path: the command names no model that is known")
+    return command.model
+
+
+def _mps(
+    use: bool, percentage: int | None, pipe: str | None, log: str | None
+) -> MpsSettings | None:
+    if use:
+        return MpsSettings(
+            active_thread_percentage=percentage, pipe_directory=pipe, log_directory=log
+        )
+    for key, value in (
+        ("--mps-active-thread-percentage", percentage),
+        ("--mps-pipe-dir", pipe),
+        ("--mps-log-dir", log),
+    ):
+        if value is not None:
+            raise ConfigError(key, value, "--mps beside it")
+    return None
+
+
+def _run(
+    command: LaunchCommand,
+    settings: LaunchSettings,
+    shown: _Shown,
+    ready: tuple[str, int] | None,
+) -> None:
+    if shown.ready_file is not None:
+        check_place(shown.ready_file, key="--ready-file")
+    code = asyncio.run(_Launched(command, settings, shown, ready).run())
+    if code:
+        raise typer.Exit(code if code > 0 else 128 - code)
+
+
+class _Shown(NamedTuple):
+    """What is shown of it, and where."""
+
+    quiet: bool
+    as_json: bool
+    log: Path | None
+    ready_file: Path | None
+
+
+class _Launched:
+    """The supervisor with what it is seen by: terminal, files, readiness endpoint."""
+
+    def __init__(
+        self,
+        command: LaunchCommand,
+        settings: LaunchSettings,
+        shown: _Shown,
+        ready: tuple[str, int] | None,
+    ) -> None:
+        self._command, self._settings, self._shown = command, settings, shown
+        self._ready = ready
+        self._console = Console(stderr=True, highlight=False)
+        self._echo = None if shown.quiet else Echo(sys.stderr.buffer)
+        self._history = StartHistory(state_directory() / HISTORY_FILE)
+
+    async def run(self) -> int:
+        """The exit code of the engine. Raises MileageError where it cannot be started at all."""
+        supervisor = Supervisor(
+            self._command,
+            self._settings,
+            make_log=self._make_log,
+            tell=self._tell,
+            history=self._history,
+        )
+        server = None if self._ready is None else ReadyServer(*self._ready, supervisor.state)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.stop)
+        try:
+            if server is not None:
+                await server.start()
+                self._console.print(f"readiness at port {server.port}, /ready")
+            return await supervisor.run()
+        finally:
+            if server is not None:
+                await server.stop()
+            self._unready()
+            if self._echo is not None:
+                await asyncio.to_thread(self._echo.close)
+
+    def _make_log(self, read: Callable[[str], None]) -> LogStream:
+        return LogStream(self._shown.log, echo=self._echo, read=read)
+
+    def _tell(self, event: LaunchEvent) -> None:
+        if self._shown.as_json:
+            typer.echo(msgspec.json.encode(event).decode())
+        show_event(self._console, event, quiet=self._echo is None)
+        if self._shown.ready_file is None:
+            return
+        if isinstance(event, Ready):
+            try:
+                with whole_file(self._shown.ready_file, key="--ready-file") as file:
+                    file.write(msgspec.json.encode(event) + b"\n")
+            except MileageError as error:
+                self._console.print(f"{error}", markup=False, soft_wrap=True)
+        elif isinstance(event, Ended):
+            self._unready()
+
+    def _unready(self) -> None:
+        if self._shown.ready_file is not None:
+            with contextlib.suppress(OSError):
+                self._shown.ready_file.unlink(missing_ok=True)

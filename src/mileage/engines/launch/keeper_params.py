@@ -1,0 +1,24 @@
+"""What the keeper is told on its standard input: one line of JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["AtEnd", "KeeperParams"]
+
+
+class AtEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done once the engine is gone: a command with its input, and directories removed."""
+
+    command: tuple[str, ...] = ()
+    text: str = ""
+    environment: dict[str, str] = {}
+    remove: tuple[str, ...] = ()
+
+
+class KeeperParams(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's command; `environment` is added to the keeper's own."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str] = {}
+    at_end: AtEnd = AtEnd()

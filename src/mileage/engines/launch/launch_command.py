@@ -1,0 +1,190 @@
+"""The command line of an engine to be launched, and where it will serve."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from mileage.core.errors import ConfigError, EngineError
+from mileage.engines.config import EngineKind
+
+__all__ = ["LAUNCH_KINDS", "LaunchCommand", "LaunchKind", "launch_command"]
+
+LaunchKind = Literal["vllm", "sglang", "llamacpp", "command"]
+LAUNCH_KINDS: Final = get_args(LaunchKind)
+
+
+class _Program(NamedTuple):
+    """`module`: run by a Python; `executable`: on the path, with the words that follow it.
+    `model`: the flag before the model, empty where its place is the first."""
+
+    executable: tuple[str, ...]
+    module: tuple[str, ...] | None
+    model: tuple[str, ...]
+    port: int
+
+
+_PROGRAMS: Final[dict[str, _Program]] = {
+    "vllm": _Program(("vllm", "serve"), ("vllm.entrypoints.cli.main", "serve"), (), 8000),
+    "sglang": _Program(
+        ("sglang", "serve"), ("sglang.launch_server",), ("--model-path", "--model"), 30000
+    ),
+    "llamacpp": _Program(("llama-server",), None, ("--model", "-m", "--hf-repo", "-hf"), 8080),
+}
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- asked there, not served
+
+
+class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run, and what is known of it; `model` as the engine was given it."""
+
+    kind: LaunchKind
+    words: tuple[str, ...]
+    host: str
+    port: int
+    model: str | None
+    api_key: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is asked from this machine."""
+        host = _ANYWHERE.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def engine_kind(self) -> EngineKind:
+        """As the gateway calls it."""
+        return "openai" if self.kind == "command" else self.kind
+
+    def number(self, *flags: str) -> int | None:
+        """The whole number of the last of these flags on the command line; None without one."""
+        text = _flag(self.words, flags)
+        return int(text) if text is not None and text.isdecimal() else None
+
+    def check_port(self) -> None:
+        """Raises EngineError where another program has the port."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.host, self.port))
+            except OSError as error:
+                raise EngineError(
+                    self.words[0], f"cannot serve at {self.host}:{self.port}: {error.strerror}"
+                ) from None
+
+
+def launch_command(
+    kind: LaunchKind,
+    words: Sequence[str],
+    *,
+    executable: str | None = None,
+    python: str | None = None,
+    model: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+) -> LaunchCommand:
+    """The command of an engine with its own flags `words`; of `command` they are all of it.
+
+    In words of a command {port} and {host} are put in. A model, host or port that is among the
+    words already may not be given twice. Raises ConfigError.
+    """
+    if kind == "command":
+        return _any_command(words, executable, python, model, host, port)
+    program = _PROGRAMS[kind]
+    if executable is not None and python is not None:
+        raise ConfigError("--python", python, "either it or --executable")
+    if python is not None and program.module is None:
+        raise ConfigError("--python", python, f"none for {kind}: give --executable")
+    if python is not None and program.module is not None:
+        start = (python, "-m", *program.module)
+    else:
+        start = (executable or program.executable[0], *program.executable[1:])
+    stated = _flag(words, program.model)
+    if not program.model and words and not words[0].startswith("-"):
+        stated = words[0]
+    own = [*start]
+    if model is not None:
+        if stated is not None:
+            raise ConfigError("--model", model, f"none beside the engine's own ({stated})")
+        own += [model] if not program.model else [program.model[0], model]
+    where = _where(words, host, port, program.port)
+    own += words
+    for flag, value in (("--host", where[0]), ("--port", str(where[1]))):
+        if _flag(words, (flag,)) is None:
+            own += [flag, value]
+    return LaunchCommand(
+        kind=kind,
+        words=tuple(own),
+        host=where[0],
+        port=where[1],
+        model=model or stated,
+        api_key=_flag(words, ("--api-key",)),
+    )
+
+
+def _any_command(
+    words: Sequence[str],
+    executable: str | None,
+    python: str | None,
+    model: str | None,
+    host: str | None,
+    port: int | None,
+) -> LaunchCommand:
+    for key, value in (("--executable", executable), ("--python", python)):
+        if value is not None:
+            raise ConfigError(key, value, "none for command: it is the first word after --")
+    if not words:
+        raise ConfigError("COMMAND", "", "after --: a program and its arguments")
+    at = _where(words, host, port, 8000)
+    put = {"{host}": at[0], "{port}": str(at[1])}
+    made = []
+    for word in words:
+        for place, value in put.items():
+            word = word.replace(place, value)
+        made.append(word)
+    return LaunchCommand(kind="command", words=tuple(made), host=at[0], port=at[1], model=model)
+
+
+def _where(
+    words: Sequence[str], host: str | None, port: int | None, default: int
+) -> tuple[str, int]:
+    stated_host, stated = _flag(words, ("--host",)), _flag(words, ("--port",))
+    if "{" in (stated or ""):
+        stated = None
+    if "{" in (stated_host or ""):
+        stated_host = None
+    if stated is not None and port is not None and stated != str(port):
+        raise ConfigError("--port", port, f"none beside the engine's own ({stated})")
+    if stated_host is not None and host is not None and stated_host != host:
+        raise ConfigError("--host", host, f"none beside the engine's own ({stated_host})")
+    if stated is not None and not (stated.isdecimal() and 0 < int(stated) < 65536):
+        raise ConfigError("--port", stated, "1..65535")
+    found = int(stated) if stated is not None else default if port is None else port
+    chosen = stated_host or host or "127.0.0.1"
+    return chosen, found if found else _free_port(chosen)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise ConfigError("--host", host, f"an address of here ({error.strerror})") from None
+        return int(probe.getsockname()[1])
+
+
+def _flag(words: Sequence[str], flags: Sequence[str]) -> str | None:
+    """The value of the last of these flags, as `--flag VALUE` or `--flag=VALUE`."""
+    found = None
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name not in flags:
+            continue
+        if equals:
+            found = value
+        elif place + 1 < len(words):
+            found = words[place + 1]
+    return found

@@ -1,0 +1,347 @@
+"""Runs an engine until it is told to end: started, made ready, watched, started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from mileage.core.errors import EngineError, FileError
+from mileage.doctor.collect.start_failure import FailureCause, failure_cause
+from mileage.engines.launch.engine_process import EngineProcess
+from mileage.engines.launch.events import (
+    Ended,
+    LaunchEvent,
+    Preload,
+    Ready,
+    Restarting,
+    Started,
+    Stopping,
+    Up,
+    Warmed,
+)
+from mileage.engines.launch.keeper_params import AtEnd, KeeperParams
+from mileage.engines.launch.launch_command import LaunchCommand
+from mileage.engines.launch.log_stream import LogStream
+from mileage.engines.launch.mps import start_mps
+from mileage.engines.launch.preload import Preloaded, preload
+from mileage.engines.launch.settings import LaunchSettings
+from mileage.engines.launch.start_history import StartHistory, StartRecord
+from mileage.engines.launch.start_watch import StartWatch
+from mileage.engines.launch.token_client import TokenClient
+from mileage.engines.launch.warm_up import WarmTook, default_shapes, warm_up
+from mileage.engines.launch.weight_files import weight_files
+
+__all__ = ["NEVER_READY", "Supervisor"]
+
+NEVER_READY: Final = 1
+"""Exit code of an engine that was ended because it did not become ready."""
+_POLL_S: Final = 0.1
+_RETRY_S: Final = 0.5
+_UNREADY_DRAIN_S: Final = 5.0
+_TAIL_LINES: Final = 10
+_CAUSE_LINES: Final = 200
+_OUTPUT: Final = {"PYTHONUNBUFFERED": "1"}
+"""Else an engine's Python holds its lines back, and phases come late."""
+
+
+class Supervisor:
+    """`run` it once; `stop` ends it in order. What happens is told to `tell`."""
+
+    def __init__(
+        self,
+        command: LaunchCommand,
+        settings: LaunchSettings,
+        *,
+        make_log: Callable[[Callable[[str], None]], LogStream],
+        tell: Callable[[LaunchEvent], None],
+        history: StartHistory | None = None,
+    ) -> None:
+        self._command, self._settings = command, settings
+        self._log = make_log(self._take_line)
+        self._tell, self._history = tell, history
+        self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
+        self._watch: StartWatch | None = None
+        self._started_s = 0.0
+        self._attempt = 0
+        self._state = "starting"
+        self._why = ""
+        self._model: str | None = None
+        self._warm: tuple[WarmTook, ...] = ()
+
+    def stop(self) -> None:
+        """Let the engine drain and end; `run` returns then. A second time: end it at once."""
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+
+    def state(self) -> tuple[bool, dict[str, Any]]:
+        """Whether it is ready, and what is known of its start."""
+        watch = self._watch
+        return self._state == "ready", {
+            "ready": self._state == "ready",
+            "state": self._state,
+            "at": watch.phase() if watch is not None and self._state == "starting" else None,
+            "attempt": self._attempt,
+            "url": self._command.url,
+            "model": self._model,
+            "engine": self._command.kind,
+            "engine_version": watch.version() if watch is not None else None,
+            "phases": watch.times() if watch is not None else None,
+            "warm": self._warm,
+        }
+
+    async def run(self) -> int:
+        """The engine's exit code, or -N where signal N ended it; 0 where it was to end and did.
+
+        Raises EngineError where it cannot be started at all: its port is taken, MPS is missing.
+        """
+        failures = 0
+        self._command.check_port()
+        while True:
+            self._attempt += 1
+            ended, ready_for_s = await self._once()
+            if self._stopping.is_set() or ended.exit_code == 0:
+                self._state = "stopped"
+                return ended.exit_code
+            self._state = "failed"
+            failures = 1 if ready_for_s >= self._settings.stable_s else failures + 1
+            permanent = ended.permanent and not ended.ready
+            if permanent or failures > self._settings.restarts:
+                return ended.exit_code
+            await self._pause(failures)
+            if self._stopping.is_set():
+                return ended.exit_code
+
+    async def _pause(self, failures: int) -> None:
+        settings = self._settings
+        pause_s = min(settings.backoff_s * 2 ** min(failures - 1, 30), settings.backoff_max_s)
+        self._state = "restarting"
+        self._tell(
+            Restarting(
+                after_s=self._after_s(),
+                in_s=pause_s,
+                restart=failures,
+                restarts_max=settings.restarts,
+            )
+        )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), pause_s)
+
+    async def _once(self) -> tuple[_Outcome, float]:
+        """One life of the engine, and for how long it was ready."""
+        params = await self._params()
+        self._begin()
+        process = await EngineProcess.start(params, self._log.feed)
+        self._tell(
+            Started(
+                after_s=0.0,
+                attempt=self._attempt,
+                pid=process.pid,
+                url=self._command.url,
+                command=self._command.words,
+            )
+        )
+        unneeded = threading.Event()
+        reading = asyncio.create_task(self._preload(unneeded))
+        ended = asyncio.create_task(process.wait())
+        ready_at_s = None
+        try:
+            never = await self._reach_ready(ended)
+            if never is None and self._state == "ready":
+                ready_at_s = time.monotonic()
+                unneeded.set()
+                await self._first(ended, asyncio.create_task(self._stopping.wait()), None)
+            if not ended.done():
+                await self._drain(process, never is not None)
+        finally:
+            unneeded.set()
+            if not ended.done():
+                await asyncio.shield(process.stop(0.0))
+            await reading
+        lasted_s = 0.0 if ready_at_s is None else time.monotonic() - ready_at_s
+        outcome = self._end(await ended, never, ready=ready_at_s is not None)
+        return outcome, lasted_s
+
+    def _begin(self) -> None:
+        self._started_s = time.monotonic()
+        self._watch = StartWatch(self._started_s)
+        self._state, self._why, self._warm = "starting", "", ()
+        self._log.begin()
+
+    async def _params(self) -> KeeperParams:
+        mps, environment, at_end = self._settings.mps, dict(_OUTPUT), AtEnd()
+        if mps is not None:
+            found = await asyncio.to_thread(start_mps, **msgspec.structs.asdict(mps))
+            environment |= found.environment
+            at_end = found.at_end
+        return KeeperParams(command=self._command.words, environment=environment, at_end=at_end)
+
+    async def _reach_ready(self, ended: asyncio.Task[int]) -> str | None:
+        """Until it is ready, has ended or is to end; why it did not become ready in time."""
+        becoming = asyncio.create_task(self._become_ready())
+        stop = asyncio.create_task(self._stopping.wait())
+        timeout_s = self._settings.ready_timeout_s
+        await self._first(ended, becoming, timeout_s, stop)
+        if becoming.done() and not becoming.cancelled():
+            becoming.result()
+            return None
+        if ended.done() or self._stopping.is_set():
+            return None
+        assert self._watch is not None
+        last = f": {self._why}" if self._why else ""
+        return f"was not ready within {timeout_s:g} s, {self._watch.phase()}{last}"
+
+    async def _first(
+        self,
+        one: asyncio.Task[Any],
+        other: asyncio.Task[Any],
+        timeout_s: float | None,
+        *more: asyncio.Task[Any],
+    ) -> None:
+        """Wait for the first of them, and cancel the others but `one`."""
+        await asyncio.wait(
+            {one, other, *more}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in (other, *more):
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def _become_ready(self) -> None:
+        """Wait for its health, a first token, and its warm-up."""
+        assert self._watch is not None
+        client = TokenClient(self._command)
+        while True:
+            if await client.is_up():
+                break
+            await asyncio.sleep(_POLL_S)
+        self._watch.reached("server_up", time.monotonic())
+        self._state = "warming"
+        self._tell(Up(after_s=self._after_s()))
+        while True:
+            try:
+                timeout_s = self._settings.warm_timeout_s
+                await client.find_model(timeout_s=timeout_s)
+                asked_s = time.monotonic()
+                await client.ask(1, timeout_s=timeout_s)
+                break
+            except EngineError as error:
+                self._why = error.message
+                await asyncio.sleep(_RETRY_S)
+        token_s = time.monotonic() - asked_s
+        self._watch.reached("first_token", time.monotonic())
+        self._model = client.model
+        self._warm = await warm_up(
+            client,
+            self._shapes(client.length_max),
+            token_s=token_s,
+            timeout_s=self._settings.warm_timeout_s,
+            told=lambda took: self._tell(Warmed(after_s=self._after_s(), took=took)),
+        )
+        self._watch.reached("ready", time.monotonic())
+        self._state = "ready"
+        self._tell(Ready(after_s=self._after_s(), model=client.model, times=self._watch.times()))
+        self._remember(ready=True, cause=None, exit_code=None)
+
+    def _shapes(self, length_max: int | None) -> tuple[Any, ...]:
+        settings, watch = self._settings, self._watch
+        if settings.warm is not None:
+            return settings.warm
+        assert watch is not None
+        return default_shapes(
+            settings.step_tokens or watch.setting("max_num_batched_tokens"),
+            settings.active_max or watch.setting("max_num_seqs"),
+            length_max,
+        )
+
+    async def _drain(self, process: EngineProcess, never_ready: bool) -> None:
+        drain_s = self._settings.drain_s
+        if never_ready:
+            drain_s = min(drain_s, _UNREADY_DRAIN_S)
+        self._state = "stopping"
+        self._tell(Stopping(after_s=self._after_s(), drain_s=drain_s))
+        drained = asyncio.create_task(process.stop(drain_s))
+        await self._first(drained, asyncio.create_task(self._hurry.wait()), None)
+        process.let_go()
+        await drained
+
+    def _end(self, code: int, never: str | None, *, ready: bool) -> _Outcome:
+        """Tell how it ended."""
+        self._log.end()
+        cause: FailureCause | None = None
+        if never is not None:
+            cause, code = FailureCause("never_ready", never, False), NEVER_READY
+        elif code != 0 and not self._stopping.is_set():
+            cause = failure_cause(self._log.tail(_CAUSE_LINES), code)
+        asked = self._stopping.is_set()
+        self._state = "stopped" if asked else "failed"
+        self._tell(
+            Ended(
+                after_s=self._after_s(),
+                exit_code=code,
+                ready=ready,
+                asked=asked,
+                cause=cause.name if cause is not None else None,
+                why=cause.told if cause is not None else None,
+                tail=tuple(self._log.tail(_TAIL_LINES)),
+            )
+        )
+        if not ready and not asked:
+            name = cause.name if cause is not None else None
+            self._remember(ready=False, cause=name, exit_code=code)
+        permanent = cause is not None and cause.permanent
+        return _Outcome(exit_code=code, ready=ready, permanent=permanent)
+
+    async def _preload(self, unneeded: threading.Event) -> None:
+        wanted, settings = self._settings.preload, self._settings
+        if wanted is None:
+            return
+        try:
+            paths = weight_files(wanted, os.environ)
+        except FileError as error:
+            result = Preloaded(files=0, bytes=0, bytes_total=0, seconds=0.0, stopped=str(error))
+        else:
+            result = await asyncio.to_thread(
+                preload, paths, reserve_bytes=settings.preload_reserve_bytes, stop=unneeded
+            )
+        self._tell(Preload(after_s=self._after_s(), result=result))
+
+    def _remember(self, *, ready: bool, cause: str | None, exit_code: int | None) -> None:
+        if self._history is None:
+            return
+        assert self._watch is not None
+        record = StartRecord(
+            at_utc=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            engine=self._command.kind,
+            model=self._command.model or self._model,
+            version=self._watch.version(),
+            ready=ready,
+            cause=cause,
+            exit_code=exit_code,
+            times=self._watch.times(),
+        )
+        with contextlib.suppress(OSError):  # a full disk costs the line, not the engine
+            self._history.add(record)
+
+    def _take_line(self, text: str) -> None:
+        if self._watch is not None and self._state in ("starting", "warming"):
+            self._watch.take(text, time.monotonic())
+
+    def _after_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """`permanent`: another start ends the same way."""
+
+    exit_code: int
+    ready: bool
+    permanent: bool

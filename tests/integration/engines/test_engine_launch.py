@@ -1,0 +1,266 @@
+"""`mileage engine launch` with a scripted engine: readiness, restarts, signals, what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import msgspec
+import psutil
+import pytest
+
+from mileage.core.errors import EngineError
+from mileage.engines.launch.events import Ended, LaunchEvent, Ready, Restarting, Started, Up, Warmed
+from mileage.engines.launch.launch_command import launch_command
+from mileage.engines.launch.log_stream import LogStream
+from mileage.engines.launch.settings import LaunchSettings
+from mileage.engines.launch.start_history import StartHistory
+from mileage.engines.launch.supervisor import Supervisor
+from mileage.engines.launch.warm_up import WarmShape
+from tests.support.gateway import free_port, wait_until
+from tests.support.launching import ENGINE, Launching
+
+QUICK = LaunchSettings(backoff_s=0.01, drain_s=30.0, warm=(WarmShape(1, 1),))
+
+
+class Run:
+    """A supervisor of a scripted engine, and what it told; `on` sees each event as it comes."""
+
+    def __init__(
+        self,
+        *words: str,
+        settings: LaunchSettings = QUICK,
+        history: StartHistory | None = None,
+        on: Callable[[Run, LaunchEvent], None] = lambda run, event: None,
+    ) -> None:
+        command = launch_command("command", [*ENGINE, "--port", "{port}", *words], port=0)
+        self.told: list[LaunchEvent] = []
+        self.port = command.port
+
+        def tell(event: LaunchEvent) -> None:
+            self.told.append(event)
+            on(self, event)
+
+        async def run() -> int:
+            self.supervisor = Supervisor(
+                command,
+                settings,
+                make_log=lambda read: LogStream(None, echo=None, read=read),
+                tell=tell,
+                history=history,
+            )
+            return await self.supervisor.run()
+
+        self.code = asyncio.run(run())
+
+    def of(self, kind: type[LaunchEvent]) -> list[LaunchEvent]:
+        return [event for event in self.told if isinstance(event, kind)]
+
+
+def stop_when_ready(run: Run, event: LaunchEvent) -> None:
+    if isinstance(event, Ready):
+        run.supervisor.stop()
+
+
+def test_ready_only_after_a_token(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    place = ("--ready-port", "0", "--ready-file", str(tmp_path / "ready"))
+    words = (*ENGINE, "--port", "{port}", "--tokens", str(tokens), "--child", str(tmp_path / "c"))
+    with Launching(tmp_path, "command", "--port", "0", *place, "--", *words) as launching:
+        launching.event("up")
+        port = launching.log.partition("readiness at port ")[2].partition(",")[0]
+        url = f"http://127.0.0.1:{port}"
+        answer = httpx.get(f"{url}/ready")
+        assert (answer.status_code, answer.json()["state"]) == (503, "warming")
+        assert httpx.get(f"{url}/live").status_code == 200
+        assert httpx.get(f"{url}/other").status_code == 404
+        assert not (tmp_path / "ready").exists()
+        tokens.touch()
+        launching.event("ready")
+        answer = httpx.get(f"{url}/ready")
+        assert answer.status_code == 200
+        assert answer.json()["phases"]["server_up_s"] > 0
+        assert answer.json()["model"] == "toy"
+        assert [took["batch"] for took in answer.json()["warm"]] == [1, 1, 8]
+        wait_until((tmp_path / "ready").exists, "the file is there")
+        assert json.loads((tmp_path / "ready").read_text())["event"] == "ready"
+        family = launching.family()
+        assert len(family) == 3  # the keeper, the engine, its child
+        launching.signal(signal.SIGTERM)
+        assert launching.wait() == 0
+        assert not any(process.is_running() for process in family)
+        assert not (tmp_path / "ready").exists()
+
+
+def test_a_killed_launcher_leaves_nothing(tmp_path: Path) -> None:
+    words = (*ENGINE, "--port", "{port}", "--child", str(tmp_path / "child"), "--deaf")
+    with Launching(tmp_path, "command", "--port", "0", "--", *words) as launching:
+        launching.event("ready")
+        family = launching.family()
+        assert len(family) == 3
+        launching.signal(signal.SIGKILL)
+        launching.wait()
+        _, alive = psutil.wait_procs(family, timeout=60)
+        assert not alive, alive
+
+
+def test_a_killed_keeper_leaves_nothing(tmp_path: Path) -> None:
+    def kill_keeper(run: Run, event: LaunchEvent) -> None:
+        if isinstance(event, Started):
+            family.append(event.pid)
+        if isinstance(event, Ready):
+            family.extend(p.pid for p in psutil.Process(family[0]).children())
+            psutil.Process(family[0]).kill()
+
+    family: list[int] = []
+    run = Run(settings=msgspec.structs.replace(QUICK, restarts=0), on=kill_keeper)
+    assert run.code == -signal.SIGKILL
+    assert len(family) == 2
+    wait_until(lambda: not any(map(_lives, family)), "the engine died with its keeper")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_an_engine_that_dies_is_started_again_and_is_ready_again(tmp_path: Path) -> None:
+    def die_once(run: Run, event: LaunchEvent) -> None:
+        if not isinstance(event, Ready):
+            return
+        if len(run.of(Ready)) == 1:
+            assert run.supervisor.state()[0]
+            with pytest.raises(httpx.TransportError):
+                httpx.post(f"http://127.0.0.1:{run.port}/die", json={"code": 7})
+        else:
+            run.supervisor.stop()
+
+    states = []
+
+    def on(run: Run, event: LaunchEvent) -> None:
+        if isinstance(event, Ended | Restarting):
+            states.append(run.supervisor.state()[0])
+        die_once(run, event)
+
+    history = StartHistory(tmp_path / "starts.jsonl")
+    run = Run(on=on, history=history)
+    assert run.code == 0
+    ended = [event for event in run.told if isinstance(event, Ended)]
+    assert [(event.exit_code, event.ready) for event in ended] == [(7, True), (0, True)]
+    assert states == [False, False, False]
+    assert [record.ready for record in history.records()] == [True, True]
+
+
+def test_a_crash_loop_ends_with_the_engines_code(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("INFO 1\nRuntimeError: something broke\n")
+    history = StartHistory(tmp_path / "starts.jsonl")
+    settings = msgspec.structs.replace(QUICK, restarts=2)
+    run = Run("--log", str(log), "--exit", "3", settings=settings, history=history)
+    assert run.code == 3
+    assert len(run.of(Started)) == 3
+    pauses = [event.in_s for event in run.told if isinstance(event, Restarting)]
+    assert pauses == [0.01, 0.02]
+    last = run.told[-1]
+    assert isinstance(last, Ended)
+    assert not last.ready
+    assert last.tail[-1] == "RuntimeError: something broke"
+    assert [record.exit_code for record in history.records()] == [3, 3, 3]
+
+
+def test_what_will_not_change_is_not_tried_again(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("ValueError: Invalid repository ID or local directory specified: '/none'\n")
+    run = Run("--log", str(log), "--exit", "1")
+    assert run.code == 1
+    assert len(run.of(Started)) == 1
+    last = run.told[-1]
+    assert isinstance(last, Ended)
+    assert last.cause == "model_missing"
+
+
+def test_failures_before_a_good_start_are_forgiven(tmp_path: Path) -> None:
+    run = Run(
+        *("--starts", str(tmp_path / "starts"), "--exit", "1", "--exits", "2"), on=stop_when_ready
+    )
+    assert run.code == 0
+    assert len(run.of(Started)) == 3
+
+
+def test_a_token_that_never_comes() -> None:
+    settings = msgspec.structs.replace(QUICK, ready_timeout_s=3.0, restarts=0)
+    run = Run("--empty", settings=settings)
+    assert run.code == 1
+    last = run.told[-1]
+    assert isinstance(last, Ended)
+    assert last.cause == "never_ready"
+    assert last.why is not None
+    assert "was not ready within 3 s" in last.why
+    assert "answered without a token" in last.why or not run.of(Up)
+
+
+def test_a_shape_that_is_refused_is_told_and_no_more() -> None:
+    settings = msgspec.structs.replace(QUICK, warm=(WarmShape(64, 1), WarmShape(2, 3)))
+    run = Run("--refuse-over", "32", settings=settings, on=stop_when_ready)
+    first, second = (event.took for event in run.told if isinstance(event, Warmed))
+    assert first.failed is not None
+    assert "the prompt is too long" in first.failed
+    assert first.first_s is None
+    assert second.failed is None
+    assert second.second_s is not None
+
+
+def test_an_engine_that_only_chats() -> None:
+    assert Run("--chat-only", on=stop_when_ready).code == 0
+
+
+def test_an_engine_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    settings = msgspec.structs.replace(QUICK, drain_s=0.2)
+    run = Run("--deaf", "--child", str(child), settings=settings, on=stop_when_ready)
+    assert run.code == -signal.SIGKILL
+    assert not _lives(int(child.read_text()))
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    def stop_twice(run: Run, event: LaunchEvent) -> None:
+        if isinstance(event, Ready):
+            run.supervisor.stop()
+            run.supervisor.stop()
+
+    settings = msgspec.structs.replace(QUICK, drain_s=3600.0)
+    assert Run("--deaf", settings=settings, on=stop_twice).code == -signal.SIGKILL
+
+
+def test_a_program_that_is_not_there() -> None:
+    async def run() -> tuple[int, list[LaunchEvent]]:
+        told: list[LaunchEvent] = []
+        supervisor = Supervisor(
+            launch_command("vllm", [], executable="/nowhere/vllm", model="m", port=free_port()),
+            QUICK,
+            make_log=lambda read: LogStream(None, echo=None, read=read),
+            tell=told.append,
+        )
+        return await supervisor.run(), told
+
+    code, told = asyncio.run(run())
+    assert code == 127
+    assert isinstance(told[-1], Ended)
+    assert told[-1].cause == "program_missing"
+    assert "/nowhere/vllm: cannot be started: No such file or directory" in told[-1].tail[0]
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_started() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = launch_command("command", ["true"], port=taken.getsockname()[1])
+        with pytest.raises(EngineError, match="Address already in use"):
+            command.check_port()

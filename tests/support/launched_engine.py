@@ -1,0 +1,105 @@
+"""A scripted engine for `mileage engine launch`: prints a log and serves, as it is told.
+
+`python tests/support/launched_engine.py --port P [...]`; needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    options = _options()
+    if options.environment is not None:
+        options.environment.write_text(json.dumps(dict(os.environ)))
+    if options.child is not None:  # it ignores what is sent to its parent's group
+        code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        options.child.write_text(str(child.pid))
+    if options.log is not None:
+        print(options.log.read_text(), flush=True)
+    if options.starts is not None:
+        with options.starts.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    if options.exit is not None and not (
+        options.starts is not None and len(options.starts.read_text().splitlines()) > options.exits
+    ):
+        sys.exit(options.exit)
+    if options.deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
+    server = ThreadingHTTPServer(("127.0.0.1", options.port), _handler(options))
+    server.daemon_threads = True
+    server.serve_forever()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--log", type=Path, help="text to print at the start")
+    parser.add_argument("--child", type=Path, help="start a child that stays, write its id here")
+    parser.add_argument("--environment", type=Path, help="write the environment here")
+    parser.add_argument("--starts", type=Path, help="add a line here at each start")
+    parser.add_argument("--exit", type=int, help="end with this code before serving ...")
+    parser.add_argument("--exits", type=int, default=1_000, help="... in the first so many starts")
+    parser.add_argument("--tokens", type=Path, help="503 until this file is there")
+    parser.add_argument("--empty", action="store_true", help="answers have no token")
+    parser.add_argument("--refuse-over", type=int, default=10_000, help="longer prompts: 400")
+    parser.add_argument("--chat-only", action="store_true", help="no /v1/completions")
+    parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
+    return parser.parse_args()
+
+
+def _handler(options: argparse.Namespace) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/health":
+                self._send(200, {})
+            elif self.path == "/v1/models":
+                self._send(200, {"data": [{"id": "toy", "max_model_len": 256}]})
+            else:
+                self._send(404, {})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if self.path == "/die":
+                os._exit(int(body["code"]))
+            chat = self.path == "/v1/chat/completions"
+            if options.chat_only and not chat:
+                self._send(404, {"error": {"message": "no such path"}})
+            elif options.tokens is not None and not options.tokens.exists():
+                self._send(503, {"error": {"message": "still loading"}})
+            elif not chat and len(body["prompt"]) > options.refuse_over:
+                self._send(400, {"error": {"message": "the prompt is too long"}})
+            else:
+                text = "" if options.empty else "x"
+                choice: dict[str, Any] = (
+                    {"text": text} if not chat else {"message": {"content": text}}
+                )
+                used = 0 if options.empty else 1
+                self._send(200, {"choices": [choice], "usage": {"completion_tokens": used}})
+
+        def _send(self, status: int, document: object) -> None:
+            data = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    return Handler
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Command lines of engines that are launched, and the shapes that warm them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mileage.core.errors import ConfigError
+from mileage.engines.launch.launch_command import launch_command
+from mileage.engines.launch.warm_up import WarmShape, default_shapes, parse_shape
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "options", "expected"),
+    [
+        pytest.param(
+            "vllm",
+            ["--max-num-seqs", "8"],
+            {"model": "m"},
+            "vllm serve m --max-num-seqs 8 --host 127.0.0.1 --port 8000",
+            id="vllm on the path",
+        ),
+        pytest.param(
+            "vllm",
+            ["m", "--port=9"],
+            {"python": "/v/python"},
+            "/v/python -m vllm.entrypoints.cli.main serve m --port=9 --host 127.0.0.1",
+            id="vllm of an environment, its own port",
+        ),
+        pytest.param(
+            "sglang",
+            [],
+            {"model": "m", "python": "/v/python", "port": 7},
+            "/v/python -m sglang.launch_server --model-path m --host 127.0.0.1 --port 7",
+            id="sglang",
+        ),
+        pytest.param(
+            "llamacpp",
+            ["-m", "m.gguf"],
+            {"executable": "/b/llama-server"},
+            "/b/llama-server -m m.gguf --host 127.0.0.1 --port 8080",
+            id="llama-server, its own model",
+        ),
+        pytest.param(
+            "command",
+            ["serve", "--at", "{host}:{port}"],
+            {"port": 5},
+            "serve --at 127.0.0.1:5",
+            id="any other",
+        ),
+    ],
+)
+def test_the_command(kind: Any, words: list[str], options: dict[str, Any], expected: str) -> None:
+    assert " ".join(launch_command(kind, words, **options).words) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "options", "key"),
+    [
+        ("vllm", ["--port", "9"], {"port": 8}, "--port"),
+        ("vllm", ["--port", "x"], {}, "--port"),
+        ("vllm", ["--host", "::"], {"host": "127.0.0.1"}, "--host"),
+        ("vllm", ["m"], {"model": "n"}, "--model"),
+        ("llamacpp", ["-m", "m"], {"model": "n"}, "--model"),
+        ("llamacpp", [], {"python": "p"}, "--python"),
+        ("vllm", [], {"python": "p", "executable": "e"}, "--python"),
+        ("command", [], {}, "COMMAND"),
+        ("command", ["a"], {"executable": "e"}, "--executable"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    kind: Any, words: list[str], options: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        launch_command(kind, words, **options)
+    assert caught.value.key == key
+
+
+def test_what_is_known_of_it() -> None:
+    words = ["m", "--max-num-seqs=4", "--max-num-seqs", "8", "--api-key", "k", "--host", "0.0.0.0"]
+    command = launch_command("vllm", words, port=6)
+    assert command.number("--max-num-seqs") == 8
+    assert command.number("--max-model-len") is None
+    assert command.api_key == "k"
+    assert command.url == "http://127.0.0.1:6"
+    assert command.model == "m"
+    assert launch_command("vllm", ["m", "--host", "::"]).url == "http://[::1]:8000"
+    assert launch_command("command", ["a"], port=0).port > 0
+
+
+def test_shapes_up_to_the_active_limit_and_the_models_length() -> None:
+    assert default_shapes(2048, 16, 4096) == ((1, 1), (2048, 1), (16, 16))
+    assert default_shapes(2048, 256, 300) == ((1, 1), (284, 1), (16, 32))
+    assert default_shapes(None, None, None) == ((1, 1), (512, 1), (16, 8))
+    assert default_shapes(1, 1, 8) == ((1, 1),)
+    assert parse_shape("100x3") == WarmShape(100, 3)
+    for text in ("100", "0x1", "1x0", "1x257", "ax1", "-1x1"):
+        with pytest.raises(ConfigError, match="PROMPTxBATCH"):
+            parse_shape(text)

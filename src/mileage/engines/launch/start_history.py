@@ -16,6 +16,7 @@ __all__ = ["StartHistory", "StartRecord", "median_times"]
 
 _KEPT: Final = 500
 _BYTES_MAX: Final = 4 * 1024 * 1024
+_LINE_BYTES_MAX: Final = 4 * 1024
 
 
 class StartRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,8 @@ class StartHistory:
         return found
 
     def _shorten(self) -> None:
-        lines = self._path.read_bytes().splitlines(keepends=True)[-_KEPT:]
+        every = self._path.read_bytes().splitlines(keepends=True)
+        lines = [line for line in every if len(line) <= _LINE_BYTES_MAX][-_KEPT:]
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         partial.write_bytes(b"".join(lines))
         partial.replace(self._path)

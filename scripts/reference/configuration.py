@@ -100,7 +100,11 @@ def _section(
     for field in _fields(struct):
         said = documented.get(field.name, "")
         found = _struct_in(field.type)
-        if found is None:
+        if found is None and isinstance(field.type, msgspec.inspect.DictType):
+            inside = header.strip("[]").format(path)
+            named = [Key("NAME", _type_name(field.type.value_type), "-", said)]
+            below.append(Section(f"[{inside}.{field.encode_name}]", "", named))
+        elif found is None:
             keys.append(_key(field, said))
         else:
             inside = header.strip("[]").format(path)

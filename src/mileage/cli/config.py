@@ -20,6 +20,7 @@ from mileage.engines.embedded.resolve import served_name
 from mileage.engines.model_config import ModelConfig
 from mileage.gateway.admin.config import AdminConfig
 from mileage.gateway.config import JournalConfig, ServerConfig, TenantConfig
+from mileage.gateway.tokenizer_config import TokenizerConfig
 from mileage.ledger.attribution_config import AttributionConfig
 from mileage.ledger.billing_config import BillingConfig
 from mileage.measure.bottleneck_config import BottleneckConfig
@@ -66,6 +67,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     telemetry: TelemetryConfig = TelemetryConfig()
     journal: JournalConfig = JournalConfig()
     ledger: LedgerConfig = LedgerConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
 
     def __post_init__(self) -> None:
         owners: dict[str, str] = {}

@@ -14,6 +14,7 @@ from mileage.core.errors import ConfigError
 from mileage.engines.remote import resolve, resolve_all
 from mileage.gateway.config import ServerConfig
 from mileage.gateway.tls import certificate_context, tls_context
+from mileage.gateway.tokenizer_file import check_tokenizers
 
 __all__ = ["ConfigSource", "Look", "Seen", "certificate_digest", "check_exposure"]
 
@@ -67,6 +68,7 @@ class ConfigSource:
             tls_context(config.server)
             certificate_context("admin", config.admin.tls_cert, config.admin.tls_key)
             self._check_engines(config, document)
+            check_tokenizers(config.tokenizer)
         except ConfigError as error:
             raise document.placed(error) from None
         return config

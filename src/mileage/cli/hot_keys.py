@@ -66,6 +66,7 @@ COLD: dict[str, tuple[str, ...]] = {
     "ledger": ("database", "directory", "enabled", "segment_bytes_max", "token_times"),
     "models": _ALL,
     "server": ("host", "port", "tls_cert", "tls_key", "workers"),
+    "tokenizer": _ALL,
 }
 """By section: the keys that a start reads, and nothing after it."""
 

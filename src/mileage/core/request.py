@@ -16,8 +16,9 @@ Modality = Literal["text", "image", "audio"]
 class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One inference request, as it arrived; holds no prompt text.
 
-    `prompt_tokens_estimate` comes from the body's size (the engine's own count arrives with its
-    usage) and counts text only; `prompt_tokens_max` is an upper bound of it, None where unknown.
+    `prompt_tokens_estimate` comes from the body's size, or from the model's tokenizer (the engine's
+    own count arrives with its usage), and counts text only; `prompt_tokens_max` is an upper bound
+    of it, None where unknown.
     `image_patches` and `audio_frames` are what the media in the prompt add, in the units of
     `mileage.policy.modality`. `prefix_key` is a hash of tenant, model and the head of the prompt,
     equal for prompts that can share a prefix cache, None where there is no text to hash.

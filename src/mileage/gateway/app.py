@@ -6,6 +6,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import unquote
 
 import msgspec
@@ -16,6 +17,7 @@ from mileage.gateway.answer_head import JSON_LINES
 from mileage.gateway.bodies import parse_body
 from mileage.gateway.call import Call
 from mileage.gateway.config import GatewayConfig
+from mileage.gateway.counting_pool import CountingPool
 from mileage.gateway.driver import Driver
 from mileage.gateway.exchange import Exchange
 from mileage.gateway.keys import Caller, KeyRing
@@ -57,6 +59,10 @@ class App:
         self.draining = False
         self.prompts = PromptSample()
         self._cache = PromptCache(config)
+        tokenizer = config.tokenizer
+        self._counting = (
+            CountingPool(tokenizer, driver.metrics.counting) if tokenizer.models else None
+        )
         self.use(config)
 
     def use(self, config: GatewayConfig) -> None:
@@ -68,6 +74,11 @@ class App:
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
         self._cache.use(config)
         self._pass_authorization = not config.key_hashes
+
+    def close(self) -> None:
+        """Count no more prompts."""
+        if self._counting is not None:
+            self._counting.close()
 
     def handle(self, http: HttpRequest, connection: ServerConnection) -> None:
         """Answer a request, now or when the engine has."""
@@ -161,7 +172,24 @@ class App:
         self._identify(call, caller, head, cached)
         exchange = Exchange(self._driver, connection, call)
         connection.owner = exchange
-        self._driver.arrived(exchange)
+        counting = self._counting
+        if counting is None or not counting.takes(model, body.text_bytes, http.body):
+            self._driver.arrived(exchange)
+            return
+        self._driver.expect(exchange)
+        counting.count(model, endpoint, http.body, partial(self._counted, exchange))
+
+    def _counted(self, exchange: Exchange, prompt_tokens: int | None) -> None:
+        """Its prompt is counted, or is to be estimated; its client may have left meanwhile."""
+        if exchange.done:
+            return
+        try:
+            if prompt_tokens is not None:
+                exchange.counted(prompt_tokens)
+            self._driver.arrived(exchange, time.monotonic())
+        except Exception:
+            _log.exception("a request could not be handled")
+            exchange.abort()
 
     def _cors(self, head: RequestHead) -> bytes:
         """Header lines for the origin that asks; Refusal for one that may not."""

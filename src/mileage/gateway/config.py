@@ -13,6 +13,7 @@ from mileage.core.errors import ConfigError
 from mileage.core.request import Endpoint
 from mileage.gateway.cache_salt import CacheSaltSettings
 from mileage.gateway.loopback import is_loopback
+from mileage.gateway.tokenizer_config import TokenizerConfig
 from mileage.policy.residency.adapters import AdapterConfig
 from mileage.policy.tenants import TenantLimits
 
@@ -204,6 +205,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     on_ledger_failure: Literal["open", "closed"] = "open"
     cache_salt: CacheSaltSettings | None = None
     """What the salts of tenants are made with; None: there are none."""
+    tokenizer: TokenizerConfig = TokenizerConfig()
 
     def worker_share(self) -> GatewayConfig:
         """What one worker is told: limits of the whole gateway are divided by the workers.

@@ -151,14 +151,20 @@ class Driver:
         experiment = self.controller.experiment
         return experiment is not None and experiment.by_prefix
 
-    def arrived(self, exchange: Exchange) -> None:
-        """Take a request on."""
+    def expect(self, exchange: Exchange) -> None:
+        """A request is about to be taken on: do not end without it."""
+        self.exchanges[exchange.request.id] = exchange
+
+    def arrived(self, exchange: Exchange, now_s: float | None = None) -> None:
+        """Take a request on; `now_s` is where something was done with it since it came."""
         if self.full and exchange.request.merge_key is not None:
             self._avoid_full(exchange)
         self.exchanges[exchange.request.id] = exchange
         if self.controller.experiment is not None:
             exchange.arm = self.controller.arm_of(exchange.request)
-        self.handle(Arrived(exchange.request), exchange.request.arrived_s)
+        self.handle(
+            Arrived(exchange.request), exchange.request.arrived_s if now_s is None else now_s
+        )
 
     def handle(self, event: Event, now_s: float) -> None:
         """Tell the controller, and perform its actions in order."""

@@ -6,6 +6,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from mileage.core.events import Cancelled
 from mileage.core.timeline import Outcome, RequestTimeline
 from mileage.gateway.call import Call
@@ -102,6 +104,11 @@ class Exchange:
         """Record that an engine is about to be asked, and `then` do so; `cut` it if that fails."""
         call = self.call
         self._driver.record_intent(call.request, call.arrived_at_utc_ns, then, cut or self.abort)
+
+    def counted(self, prompt_tokens: int) -> None:
+        """Its prompt has so many tokens, by its model's tokenizer."""
+        request = msgspec.structs.replace(self.request, prompt_tokens_estimate=prompt_tokens)
+        self.request = self.call.request = request
 
     def hold_back(self) -> None:
         """It joins what is dispatched already: send it nothing before its intent is on record."""

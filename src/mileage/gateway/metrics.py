@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mileage.core.slo import SloConfig
 from mileage.core.timeline import RequestTimeline
+from mileage.gateway.counting_metrics import CountingMetrics
 from mileage.gateway.experiment_metrics import ExperimentMetrics
 from mileage.gateway.governor_metrics import GovernorMetrics
 from mileage.gateway.latency_metrics import LatencyMetrics
@@ -48,6 +49,7 @@ class GatewayMetrics(Families):
         self.records = RecordMetrics()
         self.experiment = ExperimentMetrics()
         self.pauses = PauseMetrics()
+        self.counting = CountingMetrics()
         self.connections = Gauge("mileage_connections", "Open client connections.")
         self.in_flight = Gauge("mileage_requests_in_flight", "Requests being answered.")
         self.draining = Gauge("mileage_draining", "Workers that drain: 1 each.")

@@ -126,6 +126,7 @@ class Worker:
     async def _end(self) -> None:
         """Take the parts down; what the cut connections still had in flight is recorded too."""
         self._pauses.stop()
+        self._app.close()
         await self._listener.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):

@@ -60,6 +60,13 @@ def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> Confi
             "got 'magic', expected one of static",
             id="a choice in a table that may be absent",
         ),
+        pytest.param(
+            '[tokenizer.models]\nllama = "/nowhere/tokenizer.json"\n',
+            2,
+            "tokenizer.models.llama",
+            "a tokenizer.json, or a directory with one: /nowhere/tokenizer.json is no file",
+            id="a tokenizer that is not there",
+        ),
         pytest.param("[server]\nport = 1\nprot = 2\n", 3, "server.prot", "no such key", id="a key"),
         pytest.param("\n[sever]\n", 2, "sever", "no such key", id="a section"),
         pytest.param(

@@ -1,0 +1,145 @@
+"""CountingPool: threads that count the tokens of prompts beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+from mileage.core.errors import ConfigError
+from mileage.core.request import Endpoint
+from mileage.gateway.counting_metrics import CountingMetrics
+from mileage.gateway.prompt_counter import PromptCounter
+from mileage.gateway.tokenizer_config import ANY_MODEL, TokenizerConfig
+from mileage.gateway.tokenizer_file import load_tokenizer
+
+__all__ = ["CountingPool", "Then"]
+
+Then = Callable[[int | None], None]
+"""Told the count; None: the prompt is to be estimated."""
+_NICE: Final = 5
+_log = logging.getLogger(__name__)
+
+
+class _Job:
+    """One prompt whose count somebody waits for, until it is `over`."""
+
+    __slots__ = ("over", "then", "timer")
+
+    def __init__(self, then: Then) -> None:
+        self.then = then
+        self.timer: asyncio.TimerHandle | None = None
+        self.over = False
+
+
+class CountingPool:
+    """Counts what it can in time; all else is estimated, and counted as such.
+
+    Threads, not processes: the tokenizer works without the interpreter's lock, and needs no copy of
+    the prompt (`make bench-tokenising` measures both). They give way to the event loop where they
+    share its core. Each `then` is called once, in the loop.
+    """
+
+    def __init__(self, config: TokenizerConfig, metrics: CountingMetrics) -> None:
+        """Reads the tokenizers, which takes a second or so. One that cannot be read any more since
+        the configuration was checked is logged, and its models' prompts are estimated."""
+        self._config, self._metrics = config, metrics
+        self._waiting = 0
+        self._failures: set[str] = set()
+        # Of its own threads there would be as many as cores, whatever is configured here.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._executor = ThreadPoolExecutor(
+            config.threads, thread_name_prefix="mileage-count", initializer=_give_way
+        )
+        self._counters: dict[str, PromptCounter] = {}
+        for model, place in config.models.items():
+            try:
+                tokenizer = load_tokenizer(f"tokenizer.models.{model}", place)
+            except ConfigError as error:
+                _log.error("prompts of %s are estimated: %s", model, error)
+            else:
+                self._counters[model] = PromptCounter(tokenizer)
+
+    def takes(self, model: str, text_bytes: int, body: bytes) -> bool:
+        """Whether a prompt of so much JSON, in this body, is to be counted; what is estimated
+        instead is told by the metric."""
+        if model not in self._counters and ANY_MODEL not in self._counters:
+            return False
+        config = self._config
+        if config.bytes_min <= text_bytes and len(body) <= config.bytes_max:
+            return True
+        how = "short" if text_bytes < config.bytes_min else "long"
+        self._metrics.prompts.add((how,))
+        return False
+
+    def count(self, model: str, endpoint: Endpoint, body: bytes, then: Then) -> None:
+        """Tell `then`, at once or within `wait_max_s`."""
+        if self._waiting >= self._config.waiting_max:
+            self._metrics.prompts.add(("busy",))
+            then(None)
+            return
+        self._waiting += 1
+        job = _Job(then)
+        loop = asyncio.get_running_loop()
+        job.timer = loop.call_later(self._config.wait_max_s, self._late, job)
+        counter = self._counters.get(model) or self._counters[ANY_MODEL]
+        self._executor.submit(self._run, loop, job, counter, endpoint, body)
+
+    def close(self) -> None:
+        """Take no more; who waits is told within the bound, by what is done or by the clock."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _run(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        job: _Job,
+        counter: PromptCounter,
+        endpoint: Endpoint,
+        body: bytes,
+    ) -> None:
+        """In a thread."""
+        count: int | None = None
+        began_s = time.perf_counter()
+        if not job.over:  # else nobody waits for it any more
+            try:
+                count = counter.count(endpoint, body)
+            except Exception as error:
+                self._failed(error)
+        took_s = time.perf_counter() - began_s
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._end, job, count, took_s)
+
+    def _failed(self, error: Exception) -> None:
+        """Said once for each kind, as a client could make many; its text may be of a prompt."""
+        kind = type(error).__name__
+        if kind not in self._failures:
+            self._failures.add(kind)
+            _log.warning("a prompt could not be counted: %s", kind)
+
+    def _end(self, job: _Job, count: int | None, took_s: float) -> None:
+        self._waiting -= 1
+        self._metrics.seconds.add((), took_s)
+        if job.over:
+            return
+        job.over = True
+        if job.timer is not None:
+            job.timer.cancel()
+        self._metrics.prompts.add(("failed" if count is None else "counted",))
+        job.then(count)
+
+    def _late(self, job: _Job) -> None:
+        job.over = True
+        self._metrics.prompts.add(("late",))
+        job.then(None)
+
+
+def _give_way() -> None:
+    with suppress(OSError):
+        nice = os.getpriority(os.PRIO_PROCESS, 0) + _NICE
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)

@@ -1,0 +1,98 @@
+"""PromptCounter: how many tokens a prompt's text has, by its model's tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from typing import Any, Final
+
+import msgspec
+
+from mileage.core.request import Endpoint
+from mileage.gateway.prompt_text import prompt_pieces
+from mileage.gateway.tokenizer_file import BatchTokenizer
+
+__all__ = ["PromptCounter"]
+
+_KEPT_MAX: Final = 16_384
+_KEPT_CHARS_MIN: Final = 256
+"""Shorter texts are counted in less time than they are found."""
+_DIGEST_BYTES: Final = 16
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class PromptCounter:
+    """Counts piece by piece: a message is one, so of a conversation's next turn only what is new.
+
+    What a chat template puts round the pieces is not counted. Of each piece a digest is kept, with
+    a key of this process, and no text. For several threads at once: the tokenizer leaves the
+    interpreter to others while it works.
+    """
+
+    def __init__(self, tokenizer: BatchTokenizer, *, kept_max: int = _KEPT_MAX) -> None:
+        self._tokenizer, self._kept_max = tokenizer, kept_max
+        self._kept: OrderedDict[bytes, int] = OrderedDict()
+        self._key = os.urandom(_DIGEST_BYTES)
+        self._lock = threading.Lock()
+
+    def count(self, endpoint: Endpoint, body: bytes) -> int | None:
+        """Tokens of the prompt's text and tools, at least 1; None where the prompt is no text.
+
+        A prompt of token ids has as many as there are. Raises msgspec.DecodeError or ValueError for
+        a body, or a text, that cannot be read.
+        """
+        fields = _decode(body)
+        prompt = {"completions": "prompt", "embeddings": "input"}.get(endpoint)
+        if prompt is not None and (ids := _token_ids(fields.get(prompt))) is not None:
+            return max(1, ids)
+        pieces = list(prompt_pieces(endpoint, fields))
+        if fields.get("tools"):
+            pieces.append(_encode(fields["tools"]).decode())
+        return max(1, self._count(pieces)) if pieces else None
+
+    def _count(self, pieces: list[str]) -> int:
+        found, new, digests = 0, [], []
+        for piece in pieces:
+            digest = self._digest(piece) if len(piece) >= _KEPT_CHARS_MIN else None
+            known = None if digest is None else self._known(digest)
+            if known is not None:
+                found += known
+            elif piece:
+                new.append(piece)
+                digests.append(digest)
+        if not new:
+            return found
+        encoded = self._tokenizer.encode_batch_fast(new, add_special_tokens=False)
+        counts = [len(each) for each in encoded]
+        with self._lock:
+            for digest, count in zip(digests, counts, strict=True):
+                if digest is not None:
+                    self._kept[digest] = count
+            while len(self._kept) > self._kept_max:
+                self._kept.popitem(last=False)
+        return found + sum(counts)
+
+    def _known(self, digest: bytes) -> int | None:
+        with self._lock:
+            count = self._kept.get(digest)
+            if count is not None:
+                self._kept.move_to_end(digest)
+        return count
+
+    def _digest(self, piece: str) -> bytes:
+        data = piece.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, key=self._key).digest()
+
+
+def _token_ids(prompt: object) -> int | None:
+    """How many ids a prompt is, or several are; None for one of text."""
+    if not isinstance(prompt, list) or not prompt:
+        return None
+    if isinstance(prompt[0], int):
+        return len(prompt)
+    if isinstance(prompt[0], list):
+        return sum(len(ids) for ids in prompt if isinstance(ids, list))
+    return None

@@ -74,7 +74,7 @@ def launch(
     It is started again when it fails. SIGTERM or Ctrl-C is passed on, and what is left of it after
     --drain-s is killed; a second one kills at once. The exit code is the engine's.
 
-    Example: mileage engine launch vllm --model Qwen/Qwen3-8B --ready-port 9000 -- --max-num-seqs 64
+    Example: mileage engine launch vllm --model Qwen/Qwen3-8B --ready-port 9000
     """
     command = launch_command(
         _kind(engine),

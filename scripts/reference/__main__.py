@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.reference import commands, configuration, facts, gpus, metrics, rules, scenario
+from scripts.reference import (
+    commands,
+    configuration,
+    engines,
+    facts,
+    gpus,
+    metrics,
+    rules,
+    scenario,
+)
 
 from mileage.cli.config import Config
 from mileage.cli.hot_keys import is_hot
@@ -13,6 +22,7 @@ from mileage.costmodel.architecture_table import ARCHITECTURES
 from mileage.costmodel.catalogue import GPUS
 from mileage.doctor.rules.all_rules import RULES
 from mileage.doctor.vocabulary import SECTIONS
+from mileage.engines.capabilities import CAPABILITIES
 
 __all__ = ["pages"]
 
@@ -26,6 +36,9 @@ def pages() -> dict[Path, str]:
     return {
         directory / "cli.md": commands.render(app),
         directory / "configuration.md": configuration.render(Config, is_hot),
+        directory / "engines.md": engines.render(
+            (directory / "engines.md").read_text("utf-8"), CAPABILITIES.values()
+        ),
         directory / "facts.md": facts.render(SECTIONS),
         directory / "gpus.md": gpus.render(GPUS, ARCHITECTURES),
         directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.engine import Behaviour, ScriptedEngine
 from tests.support.engine_answers import PROMPT_TOKENS
-from tests.support.gateway import wait_until
+from tests.support.gateway import Gateway, wait_until
 from tests.support.reload_site import ReloadSite
 
 TOKENS = 5
@@ -158,3 +158,43 @@ def test_a_full_queue_is_seen_while_it_is_there(tmp_path: Path, engine: Scripted
             lambda: samples(site, "mileage_slo_requests_total").get(("no", "toy", "all")) == 4,
             "four that missed",
         )
+
+
+CONTROLLED = """
+[governor]
+policy = "static"
+static = {{ limit = 4 }}
+[[engines]]
+kind = "vllm"
+name = "gpu"
+url = "{url}"
+control = {{ token_file = "{token}" }}
+"""
+
+
+def test_an_engine_without_a_control_is_governed_by_the_gateway_alone(
+    tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-of-sixteen-characters")
+    config = CONTROLLED.format(url=engine.url, token=token)
+    with Gateway(tmp_path, config=config) as gateway:
+        found = wait_until(
+            lambda: (row := gateway.replica("gpu"))["control"]["state"] == "fault" and row,
+            "the control is found to be missing",
+        )
+        assert (found["control"]["error_kind"], found["control"]["asked"]) == ("absent", None)
+        answer = httpx.post(f"{gateway.url}/chat/completions", json=BODY, timeout=30.0)
+        assert answer.status_code == 200
+        wait_until(lambda: gateway.replica("gpu")["limit"] == 4, "the gateway's own limit")
+        again = wait_until(
+            lambda: (c := gateway.replica("gpu")["control"])["requests_total"]["absent"] > 1 and c,
+            "it is asked again",
+        )
+        assert again["state"] == "fault"
+        told = [
+            row for row in gateway.admin("/api/v1/governor")["decisions"] if row["kind"] == "engine"
+        ]
+        assert [row["subject"] for row in told] == ["gpu"]
+        assert gateway.log.count("is the plugin in it?") == 1
+        assert token.read_text() not in gateway.log

@@ -20,6 +20,7 @@ from mileage.gateway.admin.fleet import FleetState, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.telemetry import TelemetryStatus
 from mileage.gateway.admin.trial import Trial
+from mileage.gateway.knob_status import KnobEvent, KnobStatus
 from mileage.gateway.messages import ReplicaStatus, Report
 from mileage.gateway.model_desk import ModelDesk
 from mileage.measure.metrics import Counter, Families, FamilySnapshot, Gauge, Histogram
@@ -99,6 +100,8 @@ class SyntheticFleet:
         self._workers = [_Worker(pid, SyntheticGovernor(slo, mode)) for pid in pids]
         self.spends: list[BudgetState] = []
         self.experiments: ExperimentDesk | None = None
+        self.knobs: list[KnobStatus] = []
+        self.knob_news: list[KnobEvent] = []
         self._health: dict[str, ReplicaHealth] = {}
         self._running = dict.fromkeys(replicas, 0.0)
         for name in replicas:
@@ -318,6 +321,12 @@ class SyntheticFleet:
 
     def experiment_desk(self) -> ExperimentDesk | None:
         return self.experiments
+
+    def knob_statuses(self) -> list[KnobStatus]:
+        return self.knobs
+
+    def knob_events(self) -> list[KnobEvent]:
+        return self.knob_news
 
     def engine_pids(self) -> list[int]:
         return []

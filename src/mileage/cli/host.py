@@ -46,6 +46,7 @@ from mileage.gateway.admin.token import resolve_token, token_path
 from mileage.gateway.admin.trial import Trial
 from mileage.gateway.budget_desk import BudgetDesk
 from mileage.gateway.config import GatewayConfig, Upstream
+from mileage.gateway.knob_status import KnobEvent, KnobStatus
 from mileage.gateway.messages import Report
 from mileage.gateway.model_desk import ModelDesk
 from mileage.gateway.supervisor import Confirmed, Supervisor, bind
@@ -181,6 +182,14 @@ class Host(FleetState):
     def adapter_states(self) -> AdapterStates:
         """How adapters stand."""
         return self._adapters.states()
+
+    def knob_statuses(self) -> list[KnobStatus]:
+        """Engines whose own limits are set."""
+        return self._replicas.knobs.statuses()
+
+    def knob_events(self) -> list[KnobEvent]:
+        """What happened with them."""
+        return self._replicas.knobs.events()
 
     def experiment_desk(self) -> ExperimentDesk | None:
         """What runs experiments; None while the gateway starts."""

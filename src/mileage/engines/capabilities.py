@@ -91,8 +91,8 @@ _VLLM: Final = Capabilities(
     ),
     sources=(
         "[Control of vLLM](vllm-control.md)",
-        "vllm-project/vllm `vllm/v1/core/sched/scheduler.py`, `docs/features/lora.md`, "
-        "`docs/features/sleep_mode.md`",
+        "`vllm-project/vllm`: vllm/v1/core/sched/scheduler.py, docs/features/lora.md, "
+        "docs/features/sleep_mode.md",
     ),
 )
 
@@ -105,8 +105,8 @@ _SGLANG: Final = Capabilities(
             what="requests at once",
             live="`POST /set_internal_state`, `server_args.pp_max_micro_batch_size`",
             start="`--max-running-requests`",
-            note="1 to max_running_requests / pp_size, for each scheduler; before mid-2025 its "
-            "name is `max_micro_batch_size`",
+            note="1 to max_running_requests / pp_size, for each scheduler; in older releases "
+            "its name is `max_micro_batch_size`",
         ),
         Knob(
             what="caution when requests are admitted",
@@ -129,9 +129,9 @@ _SGLANG: Final = Capabilities(
         Knob(what="KV memory and its type", start="`--mem-fraction-static`, `--kv-cache-dtype`"),
     ),
     sources=(
-        "sgl-project/sglang `python/sglang/srt/entrypoints/http_server.py`, "
-        "`python/sglang/srt/managers/scheduler.py` (`set_internal_state`, "
-        "`get_num_allocatable_reqs`), `docs/advanced_features/server_arguments.md`",
+        "`sgl-project/sglang`: python/sglang/srt/entrypoints/http_server.py, "
+        "python/sglang/srt/managers/scheduler.py (`set_internal_state`, "
+        "`get_num_allocatable_reqs`), docs/advanced_features/server_arguments.md",
     ),
 )
 
@@ -154,8 +154,8 @@ _TRTLLM: Final = Capabilities(
         Knob(what="order and preemption", start="`scheduler_config.capacity_scheduler_policy`"),
     ),
     sources=(
-        "NVIDIA/TensorRT-LLM `tensorrt_llm/serve/openai_server.py`, "
-        "`docs/source/commands/trtllm-serve`",
+        "`NVIDIA/TensorRT-LLM`: tensorrt_llm/serve/openai_server.py, "
+        "docs/source/commands/trtllm-serve",
     ),
 )
 
@@ -185,8 +185,8 @@ _TRITON: Final = Capabilities(
         ),
     ),
     sources=(
-        "triton-inference-server/server `docs/protocol/extension_model_repository.md`, "
-        "`docs/user_guide/model_management.md`",
+        "`triton-inference-server/server`: docs/protocol/extension_model_repository.md, "
+        "docs/user_guide/model_management.md",
     ),
 )
 
@@ -213,7 +213,7 @@ _LLAMACPP: Final = Capabilities(
             start="`--ctx-size`, `--cache-type-k`, `--cache-type-v`",
         ),
     ),
-    sources=("ggml-org/llama.cpp `tools/server/README.md`",),
+    sources=("`ggml-org/llama.cpp`: tools/server/README.md",),
 )
 
 _OLLAMA: Final = Capabilities(
@@ -231,11 +231,11 @@ _OLLAMA: Final = Capabilities(
             note="0 unloads it, a negative number keeps it",
         ),
     ),
-    sources=("ollama/ollama `docs/faq.mdx`",),
+    sources=("`ollama/ollama`: docs/faq.mdx",),
 )
 
 _OPENAI: Final = Capabilities(
-    title="any other OpenAI-compatible server",
+    title="Any other OpenAI-compatible server",
     governed_by="gateway",
     why="nothing is known of what it can change",
     knobs=(),
@@ -243,7 +243,7 @@ _OPENAI: Final = Capabilities(
 )
 
 _EMBEDDED: Final = Capabilities(
-    title="the embedded engine",
+    title="The embedded engine",
     governed_by="gateway",
     why="its slots are made at its start, and nobody but the gateway sends it anything",
     knobs=(

@@ -36,10 +36,13 @@ export function sentence(decision) {
   if (kind === "refused") {
     return `${subject}: ${many === 1 ? "one request" : `${count(many)} requests`} refused, ${reasonWords(reason)}`;
   }
+  if (kind === "engine") {
+    return `${subject}: ${reason}`;
+  }
   const change = before === null ? `limit ${count(limit)}` : `limit ${count(before)} → ${count(limit)}`;
   return kind === "failed" ? `${subject}: ${reason}; ${change}` : `${subject}: ${change}, ${reason}`;
 }
 
 export function tone({ kind }) {
-  return { failed: "dot bad", refused: "dot warn" }[kind] ?? "dot c1";
+  return { failed: "dot bad", refused: "dot warn", engine: "dot c3" }[kind] ?? "dot c1";
 }

@@ -33,6 +33,22 @@ function stale(row) {
   return row.stale ? "old" : null;
 }
 
+// What the engine itself was asked for, and has: nothing where its limit is not set from here.
+function inEngine(control) {
+  switch (control?.state) {
+    case "held":
+      return control.asked === control.applied
+        ? `in the engine: ${count(control.applied)}`
+        : `in the engine: ${count(control.applied)}, asked ${count(control.asked)}`;
+    case "fault":
+      return "not in the engine";
+    case "unable":
+      return "the engine cannot";
+    default:
+      return "";
+  }
+}
+
 export function replicaTable(press) {
   const columns = [
     {
@@ -53,9 +69,9 @@ export function replicaTable(press) {
       title: "Limit",
       numeric: true,
       text: (row) => count(row.limit),
-      detail: (row) => (row.policy_failed ? "its policy failed" : ""),
-      tone: (row) => (row.policy_failed ? "warn" : null),
-      hint: (row) => row.limit_reason,
+      detail: (row) => (row.policy_failed ? "its policy failed" : inEngine(row.control)),
+      tone: (row) => (row.policy_failed || row.control?.state === "fault" ? "warn" : null),
+      hint: (row) => row.control?.error ?? row.limit_reason,
     },
     { title: "In flight", numeric: true, text: (row) => count(row.in_flight) },
     { title: "Held", numeric: true, text: (row) => count(row.held) },

@@ -15,6 +15,7 @@ from mileage.gateway.admin.experiment import ExperimentDesk
 from mileage.gateway.admin.reload import ConfigStatus, Reloaded
 from mileage.gateway.admin.telemetry import TelemetryStatus
 from mileage.gateway.admin.trial import Trial
+from mileage.gateway.knob_status import KnobEvent, KnobStatus
 from mileage.gateway.messages import Report
 from mileage.gateway.model_desk import ModelDesk
 from mileage.measure.metrics import FamilySnapshot, HistogramValue, merge
@@ -119,6 +120,14 @@ class Fleet(Protocol):
 
     def experiment_desk(self) -> ExperimentDesk | None:
         """What runs experiments; None while the gateway starts."""
+        ...
+
+    def knob_statuses(self) -> list[KnobStatus]:
+        """Engines whose own limits are set."""
+        ...
+
+    def knob_events(self) -> list[KnobEvent]:
+        """What happened with them last, the oldest first."""
         ...
 
     def engine_pids(self) -> list[int]:
@@ -234,6 +243,14 @@ class FleetState:
     def experiment_desk(self) -> ExperimentDesk | None:
         """None, for whom nobody runs experiments."""
         return None
+
+    def knob_statuses(self) -> list[KnobStatus]:
+        """None, for whom no engine's own limits are set."""
+        return []
+
+    def knob_events(self) -> list[KnobEvent]:
+        """None of them, likewise."""
+        return []
 
     async def try_settings(self, trial: Trial) -> Reloaded:
         """Not for whom nobody reloads."""

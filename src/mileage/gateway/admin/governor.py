@@ -12,6 +12,7 @@ from mileage.control.governor_state import GovernorState
 from mileage.gateway.admin.fleet import Fleet
 from mileage.gateway.admin.spend import BudgetRow, TenantRow, budget_rows, tenant_rows
 from mileage.gateway.admin.targets import TargetRow, newest_governor, target_rows
+from mileage.gateway.knob_status import KnobEvent
 from mileage.gateway.messages import Report
 from mileage.measure.metrics import FamilySnapshot
 
@@ -26,11 +27,12 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
     """One decision; see `mileage.control.decisions.Decision`.
 
     `limit_before` is null for the oldest that is known of a replica. `worker` is the process that
-    decided; null for refusals of several.
+    decided; null for refusals of several. engine: something happened with an engine whose own
+    limits are set; `subject` is the replica, `reason` says what.
     """
 
     at_utc_s: float
-    kind: Literal["limit", "refused", "failed"]
+    kind: Literal["limit", "refused", "failed", "engine"]
     subject: str
     reason: str
     detail: str | None
@@ -102,7 +104,7 @@ def governor_status(fleet: Fleet, *, utc_offset_s: float) -> GovernorStatus:
         budgets=budget_rows(fleet.budget_states()),
         tenants=tenants,
         tenants_left_out=left_out,
-        decisions=_decisions(reports, utc_offset_s),
+        decisions=_decisions(reports, fleet.knob_events(), utc_offset_s),
     )
 
 
@@ -136,9 +138,12 @@ def _by_label(families: Sequence[FamilySnapshot], name: str, label: str) -> dict
 # --- decisions --------------------------------------------------------------------------------
 
 
-def _decisions(reports: Sequence[Report], utc_offset_s: float) -> list[DecisionRow]:
-    """Those of all workers in the order of time, the newest first."""
+def _decisions(
+    reports: Sequence[Report], events: Sequence[KnobEvent], utc_offset_s: float
+) -> list[DecisionRow]:
+    """Those of all workers, and of engines, in the order of time, the newest first."""
     told = [each for report in reports for each in _of_worker(report, utc_offset_s)]
+    told += [_of_engine(event, utc_offset_s) for event in events]
     rows: list[DecisionRow] = []
     open_rows: dict[tuple[str, str], int] = {}
     for row in sorted(told, key=lambda row: row.at_utc_s):
@@ -180,3 +185,17 @@ def _of_worker(report: Report, utc_offset_s: float) -> Iterator[DecisionRow]:
             count=decision.count,
             worker=report.pid,
         )
+
+
+def _of_engine(event: KnobEvent, utc_offset_s: float) -> DecisionRow:
+    return DecisionRow(
+        at_utc_s=round(event.at_s + utc_offset_s, 3),
+        kind="engine",
+        subject=event.replica,
+        reason=event.detail,
+        detail=None,
+        limit=None,
+        limit_before=None,
+        count=1,
+        worker=None,
+    )

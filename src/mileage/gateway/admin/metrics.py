@@ -13,6 +13,7 @@ from mileage.gateway.admin.context_switches import SwitchKind
 from mileage.gateway.admin.experiment_metrics import experiment_families
 from mileage.gateway.admin.fleet import Fleet, LedgerStatus, ReplicaHealth
 from mileage.gateway.admin.governor_metrics import governed_families
+from mileage.gateway.admin.knob_metrics import knob_families
 from mileage.gateway.admin.model_metrics import model_families
 from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.admin.telemetry import telemetry_families
@@ -161,6 +162,7 @@ def families(fleet: Fleet, plane: PlaneFigures, now_s: float) -> list[FamilySnap
         *(family for family in own if family.numbers),
         *config_families(fleet.config_status()),
         *governed_families(fleet),
+        *knob_families(fleet.knob_statuses()),
         *experiment_families(None if desk is None else desk.status()),
         *model_families([] if models is None else models.statuses()),
         *telemetry_families(fleet.telemetry_status()),

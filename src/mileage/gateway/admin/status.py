@@ -14,6 +14,7 @@ from mileage.gateway.admin.processes import ProcessSample, Role
 from mileage.gateway.admin.reload import ConfigStatus
 from mileage.gateway.admin.targets import limit_of
 from mileage.gateway.admin.telemetry import TelemetryStatus
+from mileage.gateway.knob_status import KnobStatus
 from mileage.gateway.messages import ReplicaStatus, Report
 
 __all__ = ["ProcessRow", "ReplicaRow", "Status", "replica_rows", "status"]
@@ -34,7 +35,8 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
     `in_flight` is what this gateway has sent, over all workers; `running` and `waiting` are what
     the engine says, also of requests from elsewhere. `limit` is what it may run at once and `held`
     what waits for it here, over all workers; `limit_reason` and whether the policy of the limit
-    failed are of one of them. Null is unknown, or no limit.
+    failed are of one of them. `control`: how it stands with the engine's own limits; null where
+    the gateway's limit is all there is. Null is unknown, or no limit.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
     observation_error: str | None
     check_age_s: float | None
     stale: bool
+    control: KnobStatus | None = None
 
 
 class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +135,7 @@ def replica_rows(fleet: Fleet, now_s: float) -> list[ReplicaRow]:
     health = {each.name: each for each in fleet.replica_health()}
     views = {view.replica: view for view in fleet.views()}
     seen_by_workers: dict[str, list[ReplicaStatus]] = {}
+    knobs = {each.replica: each for each in fleet.knob_statuses()}
     reports = fleet.reports()
     for report in reports:
         for each in report.replicas:
@@ -144,6 +148,7 @@ def replica_rows(fleet: Fleet, now_s: float) -> list[ReplicaRow]:
             seen_by_workers.get(name, []),
             views.get(name),
             _held(reports, name),
+            knobs.get(name),
             now_s,
         )
         for name in names
@@ -156,6 +161,7 @@ def _replica_row(
     statuses: Sequence[ReplicaStatus],
     view: ReplicaView | None,
     held: int | None,
+    control: KnobStatus | None,
     now_s: float,
 ) -> ReplicaRow:
     worker_states: dict[str, int] = {}
@@ -191,6 +197,7 @@ def _replica_row(
         observation_error=health.observation_error if health is not None else None,
         check_age_s=round(max(0.0, now_s - checked_s), 3) if checked_s is not None else None,
         stale=age_s is not None and age_s > STALE_S,
+        control=control,
     )
 
 

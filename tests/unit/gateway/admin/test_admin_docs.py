@@ -19,6 +19,7 @@ from mileage.gateway.admin.telemetry import (
     TelemetrySourceRow,
     TelemetryStatus,
 )
+from mileage.gateway.knob_status import KnobStatus
 from mileage.ledger.cost_view import (
     CostAccount,
     CostAmount,
@@ -64,6 +65,7 @@ def test_every_error_code_is_there(page: str, repository: Path) -> None:
         CostReplica,
         Status,
         ReplicaRow,
+        KnobStatus,
         ProcessRow,
         LedgerStatus,
         SeriesDocument,

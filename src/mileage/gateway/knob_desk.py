@@ -28,6 +28,7 @@ _PACE_S: Final = 0.25
 _STALE_S: Final = 5.0
 """An older report says nothing of what holds now."""
 _TIMEOUT_MIN_S: Final = 5.0
+_BROKEN_S: Final = 30.0
 _GIVE_BACK_S: Final = 2.0
 _EVENTS_MAX: Final = 100
 _log = logging.getLogger(__name__)
@@ -120,10 +121,13 @@ class KnobDesk:
                 if paced_s > self._clock():
                     await asyncio.sleep(paced_s - self._clock())
                 continue
-            answer = await engine.control.ask(seat.body(self._clock()), timeout_s)
-            now_s = self._clock()
-            seat.heard(answer, now_s)
-            paced_s = now_s + _PACE_S
+            try:
+                answer = await engine.control.ask(seat.body(self._clock()), timeout_s)
+                seat.heard(answer, self._clock())
+                paced_s = self._clock() + _PACE_S
+            except Exception:  # a bug of ours costs the engine its cap, and nothing else
+                _log.exception("engine %s: its control could not be asked", seat.replica)
+                paced_s = self._clock() + _BROKEN_S
 
     # --- what is heard of workers and engines -------------------------------------------------
 

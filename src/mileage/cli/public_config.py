@@ -26,4 +26,6 @@ def public_config(config: Config) -> dict[str, Any]:
         for key in [key for key in engine if key.endswith("url")]:
             if engine[key] is not None:
                 engine[key] = display_url(engine[key])
+        for key in ("token_env", "token_file"):
+            (engine["control"] or {}).pop(key, None)
     return public

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +41,13 @@ def config(paths: dict[str, Path]) -> str:
 @pytest.fixture(scope="module")
 def catalogue(files: list[Path]) -> dict[str, Path]:
     named = {f"a{number}": path for number, path in enumerate(files)}
-    return named | {"bad": files[0].parent / "no.gguf", "twin": files[3]}
+    directory = files[0].parent
+    return named | {
+        "bad": directory / "no.gguf",
+        "twin": files[3],
+        "gone": Path(shutil.copy(files[4], directory / "gone.gguf")),
+        "narrow": lora_gguf(directory / "narrow.gguf", 0, width=64),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +149,9 @@ def test_a_prompt_is_taken_from_the_cache_of_the_same_adapter_only(client: opena
 def test_what_cannot_be_loaded_is_told_and_traffic_goes_on(client: openai.OpenAI) -> None:
     with pytest.raises(openai.InternalServerError, match="does not exist"):
         complete(client, "bad")
+    with pytest.raises(openai.InternalServerError, match="load_failed") as raised:
+        complete(client, "narrow")
+    assert "narrow.gguf" in raised.value.message or "wrong shape" in raised.value.message
     with pytest.raises(openai.NotFoundError):
         complete(client, "nobody")
     with pytest.raises(openai.InternalServerError, match="does not take adapters"):
@@ -166,6 +176,27 @@ def test_the_command_lists_unloads_and_loads(
     assert complete(client, "smollm2")
 
 
+def test_what_adapters_cost_is_told(gateway: Gateway, client: openai.OpenAI) -> None:
+    for name in ("smollm2", "a0", "a3"):
+        complete(client, name)
+
+    def busy() -> dict[str, int]:
+        arguments = ("--by", "adapter", "--since", "1h", "--json", "--ledger", gateway.ledger)
+        told = run_mileage("cost", *arguments, state=gateway.state)
+        accounts = json.loads(told.stdout)["accounts"] if told.returncode == 0 else []
+        return {each["name"]: each["used_gpu_ns"] for each in accounts}
+
+    names = {"a0", "a3", "(no adapter)"}
+    found: dict[str, int] = {}
+
+    def settled() -> bool:
+        found.update(busy())
+        return names <= found.keys()
+
+    wait_until(settled, "all are on the bill", LOAD_S)
+    assert all(found[name] > 0 for name in names)
+
+
 def test_the_catalogue_changes_while_it_serves(
     gateway: Gateway, client: openai.OpenAI, catalogue: dict[str, Path], files: list[Path]
 ) -> None:
@@ -186,3 +217,17 @@ def test_the_catalogue_changes_while_it_serves(
 
     reload(catalogue)
     assert [complete(client, name) for name in ("a1", "a0")] == [second, first]
+
+
+def test_a_file_that_is_deleted_while_it_is_loaded_takes_nothing_down(
+    gateway: Gateway, client: openai.OpenAI, catalogue: dict[str, Path]
+) -> None:
+    said = complete(client, "gone")
+    catalogue["gone"].unlink()
+    wait_until(lambda: len(gateway.embedded()) == 1, "the child before has ended", LOAD_S)
+    (child,) = gateway.embedded()
+    child.kill()
+    with gateway.client(timeout=LOAD_S, max_retries=100) as patient:
+        assert complete(patient, "gone") == said, "also of a child that was started since"
+    other = next(name for name, each in adapters(gateway).items() if not each["resident"])
+    assert complete(client, other), "and others can be loaded beside it"

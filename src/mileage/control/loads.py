@@ -18,6 +18,7 @@ __all__ = ["Loads"]
 _FAILED_MAX = 10_000
 """Models whose last load has failed; no more are remembered than may be loadable at all."""
 _RETRY_S = 1.0
+_EXPIRIES_SPARE = 64
 
 
 class Loads:
@@ -102,6 +103,10 @@ class Loads:
         waited_s = max(0.0, now_s - flight.held_s)
         flight.deadline_s += waited_s
         flight.expires_s += waited_s
+        if len(self._expiries) > 2 * self.total + _EXPIRIES_SPARE:
+            # Many have left before their time: no more is kept of them than of those that wait.
+            self._expiries = [each for each in self._expiries if self._waits(each[2])]
+            heapq.heapify(self._expiries)
 
     @property
     def due_s(self) -> float:

@@ -17,6 +17,7 @@ import pytest
 from mileage.core.errors import EngineError
 from mileage.engines.config import EmbeddedConfig
 from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
+from mileage.engines.embedded.open_adapter import OpenAdapter
 from tests.support.gguf_builder import gguf
 
 WAIT_S = 20.0
@@ -289,3 +290,71 @@ def test_the_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
     child.wait(WAIT_S)
+
+
+READS = "for path in params['adapters']: open(path).read()\n"
+
+
+def opened(tmp_path: Path) -> OpenAdapter:
+    path = tmp_path / "a.gguf"
+    path.write_text("an adapter")
+    return OpenAdapter(path)
+
+
+def test_adapters_are_found_by_later_children_though_their_file_is_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        host, adapter = Host(tmp_path, READS + LISTENS + SERVES), opened(tmp_path)
+        await host.engine.start()
+        old = await host.engine.swap([adapter])
+        await old.end(drain_s=0.0, grace_s=WAIT_S)
+        adapter.path.unlink()
+        assert children() == [host.engine.pid]
+        os.kill(host.engine.pid or 0, signal.SIGKILL)
+        await host.until(lambda changes: [c.state for c in changes][-2:] == ["down", "up"])
+        await host.engine.stop(WAIT_S)
+        adapter.close()
+
+    asyncio.run(scenario())
+    assert children() == []
+
+
+def test_a_child_that_dies_while_another_takes_over_leaves_none_behind(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    waits = f"while params['adapters'] and not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+
+    async def scenario() -> None:
+        host, adapter = Host(tmp_path, waits + LISTENS + SERVES), opened(tmp_path)
+        await host.engine.start()
+        swap = asyncio.create_task(host.engine.swap([adapter]))
+        async with asyncio.timeout(WAIT_S):
+            while len(children()) < 2:  # noqa: ASYNC110 -- another process tells nobody
+                await asyncio.sleep(0.01)
+        os.kill(host.engine.pid or 0, signal.SIGKILL)
+        await host.until(lambda changes: [c.state for c in changes][-2:] == ["down", "up"])
+        gate.touch()
+        old = await swap
+        assert old.pid != host.engine.pid
+        await old.end(drain_s=0.0, grace_s=WAIT_S)
+        assert children() == [host.engine.pid]
+        await host.engine.stop(WAIT_S)
+        adapter.close()
+
+    asyncio.run(scenario())
+    assert children() == []
+
+
+def test_who_gives_up_a_swap_leaves_no_child_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        never = "if params['adapters']: time.sleep(600)\n"
+        host, adapter = Host(tmp_path, never + SERVES), opened(tmp_path)
+        await host.engine.start()
+        before = children()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await host.engine.swap([adapter])
+        assert children() == before == [host.engine.pid]
+        await host.engine.stop(WAIT_S)
+        adapter.close()
+
+    asyncio.run(scenario())
+    assert children() == []

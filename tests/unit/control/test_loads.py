@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
 from mileage.control.config import GovernorConfig, LoadsConfig
 from mileage.control.controller import Controller
+from mileage.control.flight import Flight
 from mileage.control.snapshot import dump_state, restore_state
 from mileage.core.actions import Action, Dispatch, Hold, Load, Reject, SetLimit, WakeAt
 from mileage.core.events import (
@@ -115,6 +117,21 @@ def test_who_leaves_while_it_waits_is_forgotten() -> None:
     c.handle(Arrived(request(1)), 0.0)
     c.handle(Cancelled(1), 1.0)
     assert (c.in_flight, said(c.handle(ReplicaUp("a", ("llama",)), 2.0))) == (0, [])
+
+
+def test_of_many_who_leave_nothing_is_kept() -> None:
+    c, before = asleep(), flights()
+    c.handle(Arrived(request(0)), 0.0)  # stays, before all others
+    for number in range(1, 1000):
+        c.handle(Arrived(request(number)), 0.01 * number)
+        c.handle(Cancelled(number), 0.01 * number + 0.005)
+    assert c.in_flight == 1
+    assert flights() - before <= 100, "though each might have waited for minutes"
+
+
+def flights() -> int:
+    """How many there are in memory."""
+    return sum(isinstance(each, Flight) for each in gc.get_objects())
 
 
 def test_what_is_held_is_refused_when_nobody_would_load_it_any_more() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,8 @@ from mileage.core.adapter_loader import AdapterFile
 from mileage.core.errors import EngineError, ModelFileError
 from mileage.engines.embedded.engine import EmbeddedEngine
 from mileage.engines.embedded.model_files import check_adapter, check_model
+from mileage.engines.embedded.open_adapter import OpenAdapter
+from mileage.engines.embedded.replaced_child import ReplacedChild
 
 __all__ = ["EmbeddedAdapters"]
 
@@ -46,13 +48,13 @@ class EmbeddedAdapters:
         always_on: int,
         slots: int,
         drain_s: float,
-        moved: Callable[[], Awaitable[None]],
+        moved: Callable[[], Coroutine[None, None, None]],
     ) -> None:
         self._engine, self._model_path = engine, model_path
         self._always_on, self._slots, self._drain_s = always_on, slots, drain_s
         self._moved = moved
-        self._ending: set[asyncio.Task[None]] = set()
-        self.held: dict[str, Path] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.held: dict[str, OpenAdapter] = {}
         """By name: the adapters of the child that serves, in the order of their numbers."""
 
     @property
@@ -75,26 +77,32 @@ class EmbeddedAdapters:
     async def change(self, load: Sequence[AdapterFile], unload: Sequence[str]) -> Mapping[str, str]:
         """See AdapterLoader."""
         errors: dict[str, str] = {}
-        wanted = {name: path for name, path in self.held.items() if name not in unload}
+        added: dict[str, OpenAdapter] = {}
         header = await asyncio.to_thread(check_model, self._model_path)
         for adapter in load:
             path = Path(adapter.path)
             try:
                 await asyncio.to_thread(check_adapter, path, header)
-                wanted[adapter.name] = path
+                added[adapter.name] = OpenAdapter(path)
             except ModelFileError as error:
                 errors[adapter.name] = str(error)
-        if wanted.keys() == self.held.keys() or (load and len(errors) == len(load)):
+        kept = {name: each for name, each in self.held.items() if name not in unload}
+        if not added and (load or len(kept) == len(self.held)):
             return errors  # nothing comes, so nothing needs to make room
         try:
-            await self._swap(wanted)
+            await self._swap(kept | added)
         except EngineError as error:
-            added = [adapter for adapter in load if adapter.name in wanted]
             if not added:
                 raise
             if len(added) == 1:
-                return {**errors, added[0].name: error.message}
-            return {**errors, **await self._one_by_one(added, unload)}
+                ((name, file),) = added.items()
+                return {**errors, name: file.named(error.message)}
+            good = [adapter for adapter in load if adapter.name in added]
+            return {**errors, **await self._one_by_one(good, unload)}
+        finally:
+            for each in added.values():
+                if each not in self.held.values():
+                    each.close()
         return errors
 
     async def _one_by_one(
@@ -106,16 +114,36 @@ class EmbeddedAdapters:
             errors |= await self.change((adapter,), unload)
         return errors
 
-    async def _swap(self, wanted: dict[str, Path]) -> None:
+    async def _swap(self, wanted: dict[str, OpenAdapter]) -> None:
         old = await self._engine.swap(tuple(wanted.values()))
-        self.held = wanted
-        await self._moved()
-        ending = asyncio.create_task(old.end(drain_s=self._drain_s, grace_s=_GRACE_S))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        before, self.held = self.held, wanted
+        for name, file in before.items():
+            if wanted.get(name) is not file:
+                file.close()
+        # Whoever gives up waiting now: the engine has moved, and everybody is to know.
+        moved = self._task(self._moved())
+        self._task(self._end(old, moved))
+        await asyncio.shield(moved)
+
+    async def _end(self, old: ReplacedChild, moved: asyncio.Task[None]) -> None:
+        """End the child that was replaced, once nothing new is sent to it and it has answered."""
+        try:
+            await asyncio.wait([moved])
+        finally:
+            await old.end(drain_s=self._drain_s, grace_s=_GRACE_S)
+
+    def _task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def stop(self) -> None:
         """End what still drains at once."""
-        for task in tuple(self._ending):
+        await asyncio.sleep(0)  # a task that is cancelled before it begins ends no child
+        for task in tuple(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for file in self.held.values():
+            file.close()
+        self.held = {}

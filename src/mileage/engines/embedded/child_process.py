@@ -31,16 +31,27 @@ class ChildProcess:
 
     @classmethod
     async def start(
-        cls, params: ChildParams, log: ChildLog, *, timeout_s: float, command: Sequence[str]
+        cls,
+        params: ChildParams,
+        log: ChildLog,
+        *,
+        timeout_s: float,
+        command: Sequence[str],
+        descriptors: Sequence[int] = (),
     ) -> ChildProcess:
-        """Start a child and wait until it serves.
+        """Start a child, which inherits the descriptors, and wait until it serves.
 
         Raises EngineError with the reason that it gave or logged; no process is left then.
         """
         log.begin()
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+                *command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                start_new_session=True,
+                pass_fds=tuple(descriptors),
             )
         except OSError as error:
             raise EngineError("embedded", f"cannot start {command[0]}: {error}") from error
@@ -61,6 +72,11 @@ class ChildProcess:
     def pid(self) -> int:
         """The process's id."""
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """The process is gone."""
+        return self._process.returncode is not None
 
     async def _handshake(self, params: ChildParams) -> None:
         assert self._process.stdin is not None

@@ -26,6 +26,7 @@ from mileage.engines.embedded.model_files import (
     check_model,
     kv_bytes,
 )
+from mileage.engines.embedded.open_adapter import OpenAdapter
 from mileage.engines.embedded.replaced_child import ReplacedChild
 from mileage.engines.embedded.resolve import served_name
 
@@ -74,6 +75,9 @@ class EmbeddedEngine:
         self._params: ChildParams | None = None
         self._child: ChildProcess | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._cancelled: set[asyncio.Task[None]] = set()
+        """Watchers that were told to end."""
+        self._adapters: tuple[OpenAdapter, ...] = ()
         self.loading = False
         """A child runs that does not serve yet."""
 
@@ -154,12 +158,12 @@ class EmbeddedEngine:
         if child is not None:
             await child.stop(grace_s)
 
-    async def swap(self, adapters: Sequence[Path]) -> ReplacedChild:
+    async def swap(self, adapters: Sequence[OpenAdapter]) -> ReplacedChild:
         """Start another child, with these adapters besides those of the configuration, beside the
         one that serves: from now on `url` is the new one's. The other serves until it is ended.
 
         Raises EngineError, and all is as before, where there is no child that serves, or the new
-        one cannot be started.
+        one cannot be started; so it is where this is cancelled.
         """
         before, child, holder = self._params, self._child, self._port_holder
         if before is None or child is None or holder is None:
@@ -168,15 +172,21 @@ class EmbeddedEngine:
         params = msgspec.structs.replace(
             before,
             port=new_holder.getsockname()[1],
-            adapters=tuple(str(path) for path in adapters),
+            adapters=tuple(adapter.child_path for adapter in adapters),
         )
         try:
-            new_child = await self._start_child(params)
+            new_child = await self._start_child(params, adapters)
         except BaseException:
             new_holder.close()
             raise
-        await self._unwatch()
+        child = self._child or child  # it may have died meanwhile, and have been replaced
+        # Nothing is awaited from here on: who is cancelled now would leave a child that nobody has.
+        if self._watcher is not None:
+            self._cancelled.add(self._watcher)
+            self._watcher.add_done_callback(self._cancelled.discard)
+            self._watcher.cancel()
         self._params, self._child, self._port_holder = params, new_child, new_holder
+        self._adapters = tuple(adapters)
         self._watcher = asyncio.create_task(self._watch(), name="embedded-engine")
         url = f"http://127.0.0.1:{before.port}"
         return ReplacedChild(child, holder, url, self.authorization)
@@ -189,7 +199,7 @@ class EmbeddedEngine:
     async def _unwatch(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
-            await asyncio.wait([self._watcher])
+            await asyncio.wait([self._watcher, *self._cancelled])
             self._watcher = None
 
     def _checked_header(self) -> GgufHeader:
@@ -222,13 +232,19 @@ class EmbeddedEngine:
         """Start the child that is to serve next; until then none does."""
         self.loading = True
         try:
-            return await self._start_child(params)
+            return await self._start_child(params, self._adapters)
         finally:
             self.loading = False
 
-    async def _start_child(self, params: ChildParams) -> ChildProcess:
+    async def _start_child(
+        self, params: ChildParams, adapters: Sequence[OpenAdapter]
+    ) -> ChildProcess:
         return await ChildProcess.start(
-            params, self._log, timeout_s=self._start_timeout_s, command=self._command
+            params,
+            self._log,
+            timeout_s=self._start_timeout_s,
+            command=self._command,
+            descriptors=[adapter.descriptor for adapter in adapters],
         )
 
     async def _watch(self) -> None:

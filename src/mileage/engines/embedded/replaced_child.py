@@ -40,7 +40,9 @@ class ReplacedChild:
         try:
             async with asyncio.timeout(drain_s):
                 idle = 0
-                while idle < 2:  # what was sent last may still be on its way
+                while (
+                    idle < 2 and not self._child.ended
+                ):  # what was sent last may still be on its way
                     await asyncio.sleep(_LOOK_S)
                     idle = 0 if await self._runs() else idle + 1
         except TimeoutError:

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -16,16 +16,13 @@ from rich.console import Console
 
 from mileage.cli import engine_launch_arguments as arguments
 from mileage.cli.config import state_directory
+from mileage.cli.engine_launch_plan import planned_command
 from mileage.cli.engine_launch_show import show_event
+from mileage.cli.terminal_text import safe_text
 from mileage.cli.whole_file import check_place, whole_file
 from mileage.core.errors import ConfigError, MileageError
 from mileage.engines.launch.events import Ended, LaunchEvent, Ready
-from mileage.engines.launch.launch_command import (
-    LAUNCH_KINDS,
-    LaunchCommand,
-    LaunchKind,
-    launch_command,
-)
+from mileage.engines.launch.launch_command import LaunchCommand
 from mileage.engines.launch.log_stream import Echo, LogStream
 from mileage.engines.launch.ready_server import ReadyServer
 from mileage.engines.launch.settings import LaunchSettings, MpsSettings
@@ -44,6 +41,7 @@ def launch(
     words: arguments.Words = None,
     executable: arguments.Executable = None,
     python: arguments.Python = None,
+    plan: arguments.PlanFile = None,
     model: arguments.ModelName = None,
     host: arguments.LaunchHost = None,
     port: arguments.LaunchPort = None,
@@ -76,9 +74,10 @@ def launch(
 
     Example: mileage engine launch vllm --model Qwen/Qwen3-8B --ready-port 9000
     """
-    command = launch_command(
-        _kind(engine),
+    command, warnings = planned_command(
+        engine,
         words or [],
+        plan,
         executable=executable,
         python=python,
         model=model,
@@ -99,14 +98,10 @@ def launch(
         preload_reserve_bytes=round(preload_reserve_gib * 2**30),
         mps=_mps(mps, mps_active_thread_percentage, mps_pipe_dir, mps_log_dir),
     )
+    for warning in warnings:
+        typer.echo(f"mileage: {warning.field}: {safe_text(warning.message)}", err=True)
     shown = _Shown(quiet=quiet, as_json=as_json, log=log, ready_file=ready_file)
     _run(command, settings, shown, None if ready_port is None else (ready_host, ready_port))
-
-
-def _kind(engine: str) -> LaunchKind:
-    if engine not in LAUNCH_KINDS:
-        raise ConfigError("ENGINE", engine, f"one of {', '.join(LAUNCH_KINDS)}")
-    return cast("LaunchKind", engine)
 
 
 _STEP_FLAGS = ("--max-num-batched-tokens", "--chunked-prefill-size", "--batch-size", "-b")

@@ -19,6 +19,7 @@ __all__ = [
     "MpsLogDir",
     "MpsPercentage",
     "MpsPipeDir",
+    "PlanFile",
     "Preload",
     "PreloadReserveGib",
     "Python",
@@ -51,6 +52,10 @@ Executable = Annotated[
 ]
 Python = Annotated[
     str | None, typer.Option(help="Python of the environment that has vLLM or SGLang.")
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option("--plan", help="Plan whose flags it gets (see engine config); FLAGS go before."),
 ]
 ModelName = Annotated[str | None, typer.Option("--model", help="Path or name of the model.")]
 LaunchHost = Annotated[str | None, typer.Option("--host", help="Where it serves. [127.0.0.1]")]

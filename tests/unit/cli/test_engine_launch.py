@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from mileage.cli.config import state_directory
 from mileage.cli.engine import engine
 from mileage.cli.engine_launch import HISTORY_FILE
+from mileage.cli.engine_launch_plan import planned_command
 from mileage.core.errors import ConfigError
 from mileage.engines.launch.start_history import StartHistory, StartRecord
 from mileage.engines.launch.start_watch import StartTimes
@@ -89,3 +90,50 @@ def test_the_history_is_bounded_and_half_a_line_does_not_matter(history: StartHi
         history.add(record(2.0, 2))
     assert path.stat().st_size < 1 << 20
     assert len(history.records()) == 500
+
+
+@pytest.mark.parametrize(
+    ("engine_name", "start", "untold"),
+    [
+        ("vllm", "/v/python -m vllm.entrypoints.cli.main serve m", []),
+        ("sglang", "/v/python -m sglang.launch_server --model-path m", ["step_tokens_max"]),
+    ],
+)
+def test_flags_of_a_plan(tmp_path: Path, engine_name: str, start: str, untold: list[str]) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('model = "m"\nrunning_max = 16\nstep_tokens_max = 512\nport = 8001\n')
+    command, warnings = planned_command(
+        engine_name,
+        ["--max-num-seqs", "8"],
+        plan,
+        executable=None,
+        python="/v/python",
+        model=None,
+        host=None,
+        port=9001,
+    )
+    words = " ".join(command.words)
+    assert words.startswith(start)
+    assert words.count("--port") == 1
+    assert words.endswith("--max-num-seqs 8")
+    assert (command.port, command.model) == (9001, "m")
+    assert command.number("--max-num-batched-tokens", "--chunked-prefill-size") == 512
+    assert [warning.field for warning in warnings] == untold
+
+
+@pytest.mark.parametrize(
+    ("engine_name", "text", "key"),
+    [
+        ("vllm", 'model = "m"\ninstances = 2\n', "instances"),
+        ("vllm", 'model = "m"\nruning_max = 2\n', "runing_max"),
+        ("command", 'model = "m"\n', "--plan"),
+    ],
+)
+def test_plans_that_cannot_be_launched(
+    tmp_path: Path, engine_name: str, text: str, key: str
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(text)
+    error = run("launch", engine_name, "--plan", str(plan)).exception
+    assert isinstance(error, ConfigError), error
+    assert error.key == key

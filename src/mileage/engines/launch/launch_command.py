@@ -11,10 +11,10 @@ import msgspec
 from mileage.core.errors import ConfigError, EngineError
 from mileage.engines.config import EngineKind
 
-__all__ = ["LAUNCH_KINDS", "LaunchCommand", "LaunchKind", "launch_command"]
+__all__ = ["LAUNCH_KINDS", "LaunchCommand", "LaunchKind", "free_port", "launch_command"]
 
 LaunchKind = Literal["vllm", "sglang", "llamacpp", "command"]
-LAUNCH_KINDS: Final = get_args(LaunchKind)
+LAUNCH_KINDS: Final[tuple[LaunchKind, ...]] = get_args(LaunchKind)
 
 
 class _Program(NamedTuple):
@@ -46,6 +46,8 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     model: str | None
     api_key: str | None = None
+    environment: dict[str, str] = {}
+    """Variables that it needs, beside those of the launcher."""
 
     @property
     def url(self) -> str:
@@ -164,10 +166,12 @@ def _where(
         raise ConfigError("--port", stated, "1..65535")
     found = int(stated) if stated is not None else default if port is None else port
     chosen = stated_host or host or "127.0.0.1"
-    return chosen, found if found else _free_port(chosen)
+    return chosen, found if found else free_port(chosen)
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str | None = None) -> int:
+    """A port that nobody listens on now, at that address of this machine. Raises ConfigError."""
+    host = host or "127.0.0.1"
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
             probe.bind((host, 0))

@@ -177,7 +177,8 @@ class Supervisor:
         self._log.begin()
 
     async def _params(self) -> KeeperParams:
-        mps, environment, at_end = self._settings.mps, dict(_OUTPUT), AtEnd()
+        mps, at_end = self._settings.mps, AtEnd()
+        environment = {**_OUTPUT, **self._command.environment}
         if mps is not None:
             found = await asyncio.to_thread(start_mps, **msgspec.structs.asdict(mps))
             environment |= found.environment

@@ -11,9 +11,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.control_site import SITE_TOKEN
+from tests.support.controlled_server import ControlledServer
 from tests.support.engine import Behaviour, ScriptedEngine
 from tests.support.engine_answers import PROMPT_TOKENS
 from tests.support.gateway import Gateway, wait_until
+from tests.support.knob_site import knob_site
 from tests.support.reload_site import ReloadSite
 
 TOKENS = 5
@@ -198,3 +201,30 @@ def test_an_engine_without_a_control_is_governed_by_the_gateway_alone(
         assert [row["subject"] for row in told] == ["gpu"]
         assert gateway.log.count("is the plugin in it?") == 1
         assert token.read_text() not in gateway.log
+
+
+def test_an_engine_with_a_control_keeps_the_limit_itself_until_the_gateway_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(SITE_TOKEN)
+    with knob_site(monkeypatch) as site, ControlledServer(site) as server:
+        config = CONTROLLED.format(url=server.url, token=token)
+        with Gateway(tmp_path, "--workers", "2", config=config) as gateway:
+            wait_until(lambda: site.scheduler.max_num_active_reqs == 4, "it has the limit")
+            row = wait_until(
+                lambda: (row := gateway.replica("gpu"))["control"]["state"] == "held" and row,
+                "it is told",
+            )
+            assert (row["control"]["asked"], row["control"]["applied"], row["limit"]) == (4, 4, 4)
+            wait_until(
+                lambda: gateway.replica("gpu")["control"]["running_max"] == 64, "what it runs"
+            )
+            site.start()
+            wait_until(lambda: site.scheduler.max_num_active_reqs == 4, "asked for anew")
+            wait_until(
+                lambda: gateway.replica("gpu")["control"]["restarts_total"] == 1, "it is told"
+            )
+            decisions = gateway.admin("/api/v1/governor")["decisions"]
+            assert [row["subject"] for row in decisions if row["kind"] == "engine"] == ["gpu"]
+        assert site.scheduler.max_num_active_reqs == 64

@@ -189,6 +189,7 @@ class _Launched:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
+        self._unready()  # one that was killed left its file
         try:
             if server is not None:
                 await server.start()

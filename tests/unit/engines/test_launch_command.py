@@ -36,6 +36,13 @@ from mileage.engines.launch.warm_up import WarmShape, default_shapes, parse_shap
             id="sglang",
         ),
         pytest.param(
+            "sglang",
+            ["--model", "m"],
+            {},
+            "python3 -m sglang.launch_server --model m --host 127.0.0.1 --port 30000",
+            id="sglang of the python on the path",
+        ),
+        pytest.param(
             "llamacpp",
             ["-m", "m.gguf"],
             {"executable": "/b/llama-server"},
@@ -62,6 +69,7 @@ def test_the_command(kind: Any, words: list[str], options: dict[str, Any], expec
         ("vllm", ["--port", "x"], {}, "--port"),
         ("vllm", ["--host", "::"], {"host": "127.0.0.1"}, "--host"),
         ("vllm", ["m"], {"model": "n"}, "--model"),
+        ("vllm", ["m", "--ssl-keyfile", "k"], {}, "--ssl-keyfile"),
         ("llamacpp", ["-m", "m"], {"model": "n"}, "--model"),
         ("llamacpp", [], {"python": "p"}, "--python"),
         ("vllm", [], {"python": "p", "executable": "e"}, "--python"),
@@ -83,10 +91,15 @@ def test_what_is_known_of_it() -> None:
     assert command.number("--max-num-seqs") == 8
     assert command.number("--max-model-len") is None
     assert command.api_key == "k"
+    assert "--api-key *** --host" in " ".join(command.shown)
+    assert launch_command("vllm", ["m", "--api-key=k"]).shown[3] == "--api-key=***"
     assert command.url == "http://127.0.0.1:6"
     assert command.model == "m"
     assert launch_command("vllm", ["m", "--host", "::"]).url == "http://[::1]:8000"
     assert launch_command("command", ["a"], port=0).port > 0
+    with_keys = launch_command("llamacpp", ["-m", "m"], environ={"LLAMA_API_KEY": "a,b"})
+    assert with_keys.api_key == "a"
+    assert launch_command("vllm", ["m"], environ={}).api_key is None
 
 
 def test_shapes_up_to_the_active_limit_and_the_models_length() -> None:

@@ -104,9 +104,10 @@ def test_a_start_of_vllm() -> None:
 
 
 def test_a_start_of_llamacpp_whose_lines_have_no_date() -> None:
-    assert seen(watched(LLAMACPP)) == pytest.approx(
-        {"import_s": 0.1, "weights_s": 4.0, "silent_s": 4.0}
-    )
+    watch = watched(LLAMACPP)
+    assert watch.setting("max_num_seqs") == 1
+    assert watch.setting("max_model_len") == 512
+    assert seen(watch) == pytest.approx({"import_s": 0.1, "weights_s": 4.0, "silent_s": 4.0})
 
 
 def test_a_start_of_sglang() -> None:

@@ -110,7 +110,7 @@ _LINES: Final[tuple[_Line, ...]] = (
         "enable_prefix_caching",
         _enabled,
     ),
-    _Line("llama.cpp", re.compile(r"\bn_seq_max\s*= (\d+)"), "max_num_seqs", as_count),
+    _Line("llama.cpp", re.compile(r"\bn_(?:seq_max|slots)\s*= (\d+)"), "max_num_seqs", as_count),
     _Line("llama.cpp", re.compile(r"\bn_batch\s*= (\d+)"), "max_num_batched_tokens", as_count),
     _Line(
         "llama.cpp",

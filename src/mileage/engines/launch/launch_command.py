@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
@@ -25,15 +26,29 @@ class _Program(NamedTuple):
     module: tuple[str, ...] | None
     model: tuple[str, ...]
     port: int
+    key_variable: str | None = None
+    """In which it looks for its API key, where no flag has it."""
+    python: str | None = None
+    """That runs the module where nothing is said: not all releases have the program."""
 
 
 _PROGRAMS: Final[dict[str, _Program]] = {
-    "vllm": _Program(("vllm", "serve"), ("vllm.entrypoints.cli.main", "serve"), (), 8000),
-    "sglang": _Program(
-        ("sglang", "serve"), ("sglang.launch_server",), ("--model-path", "--model"), 30000
+    "vllm": _Program(
+        ("vllm", "serve"), ("vllm.entrypoints.cli.main", "serve"), (), 8000, "VLLM_API_KEY"
     ),
-    "llamacpp": _Program(("llama-server",), None, ("--model", "-m", "--hf-repo", "-hf"), 8080),
+    "sglang": _Program(
+        ("sglang", "serve"),
+        ("sglang.launch_server",),
+        ("--model-path", "--model"),
+        30000,
+        None,
+        "python3",
+    ),
+    "llamacpp": _Program(
+        ("llama-server",), None, ("--model", "-m", "--hf-repo", "-hf"), 8080, "LLAMA_API_KEY"
+    ),
 }
+_TLS_FLAGS: Final = ("--ssl-keyfile", "--ssl-certfile", "--ssl-key-file", "--ssl-cert-file")
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- asked there, not served
 
 
@@ -48,6 +63,18 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str | None = None
     environment: dict[str, str] = {}
     """Variables that it needs, beside those of the launcher."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The words without the API key, to be shown and logged."""
+        found = []
+        hidden = False
+        for word in self.words:
+            flag, equals, _ = word.partition("=")
+            secret = flag == "--api-key"
+            found.append("***" if hidden else f"{flag}=***" if secret and equals else word)
+            hidden = secret and not equals
+        return tuple(found)
 
     @property
     def url(self) -> str:
@@ -87,6 +114,7 @@ def launch_command(
     model: str | None = None,
     host: str | None = None,
     port: int | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> LaunchCommand:
     """The command of an engine with its own flags `words`; of `command` they are all of it.
 
@@ -96,8 +124,13 @@ def launch_command(
     if kind == "command":
         return _any_command(words, executable, python, model, host, port)
     program = _PROGRAMS[kind]
+    if (tls := _flag(words, _TLS_FLAGS)) is not None:
+        expected = "none: whether it is ready is asked without TLS (have a proxy in front of it)"
+        raise ConfigError("--ssl-keyfile", tls, expected)
     if executable is not None and python is not None:
         raise ConfigError("--python", python, "either it or --executable")
+    if executable is None and python is None:
+        python = program.python
     if python is not None and program.module is None:
         raise ConfigError("--python", python, f"none for {kind}: give --executable")
     if python is not None and program.module is not None:
@@ -123,8 +156,16 @@ def launch_command(
         host=where[0],
         port=where[1],
         model=model or stated,
-        api_key=_flag(words, ("--api-key",)),
+        api_key=_api_key(words, program, environ),
     )
+
+
+def _api_key(words: Sequence[str], program: _Program, environ: Mapping[str, str]) -> str | None:
+    """The first of its keys."""
+    found = _flag(words, ("--api-key",))
+    if found is None and program.key_variable is not None:
+        found = environ.get(program.key_variable)
+    return found.split(",")[0] if found else None
 
 
 def _any_command(

@@ -146,7 +146,7 @@ class Supervisor:
                 attempt=self._attempt,
                 pid=process.pid,
                 url=self._command.url,
-                command=self._command.words,
+                command=self._command.shown,
             )
         )
         unneeded = threading.Event()
@@ -257,10 +257,11 @@ class Supervisor:
         if settings.warm is not None:
             return settings.warm
         assert watch is not None
+        lengths = (length_max, watch.setting("max_model_len"))
         return default_shapes(
             settings.step_tokens or watch.setting("max_num_batched_tokens"),
             settings.active_max or watch.setting("max_num_seqs"),
-            length_max,
+            min((length for length in lengths if length is not None), default=None),
         )
 
     async def _drain(self, process: EngineProcess, never_ready: bool) -> None:

@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from mileage.policy.engine_knobs import KNOBS
+from tests.support.gateway import Gateway, wait_until
 from tests.support.raw_http import RawClient, get, post
 from tests.support.vllm_control import PATIENCE_S, Control, EngineLoad
 from tests.support.vllm_server import CONTROL_TOKEN, PLUGIN, VllmServer, tiny_model
@@ -208,6 +209,71 @@ def test_killing_the_governor_brings_the_start_values_back(
         found = control.until("back", lambda found: found["applied"] == found["start"])
     assert load.failures == []
     assert set(found["requested"].values()) == {None}
+
+
+def governed(server: VllmServer, limit: int, lease_s: float, *, step_budget: bool = False) -> str:
+    """A gateway's configuration that has the engine keep a limit of its own."""
+    return f"""
+[slo]
+itl_s = 5.0
+[governor]
+policy = "static"
+[governor.static]
+limit = {limit}
+[[engines]]
+kind = "vllm"
+name = "gpu"
+url = "{server.url}"
+[engines.control]
+token_env = "TOKEN_OF_CONTROL"
+lease_s = {lease_s}
+step_budget = {str(step_budget).lower()}
+"""
+
+
+def test_a_gateway_governs_the_engine_and_killing_it_brings_the_start_values_back(
+    server: VllmServer, control: Control, tmp_path: Path
+) -> None:
+    environment = {"TOKEN_OF_CONTROL": CONTROL_TOKEN}
+    config = governed(server, 4, 6.0, step_budget=True)
+    with Gateway(tmp_path, config=config, environment=environment) as gateway:
+        first = control.until("in force", lambda found: found["applied"]["active_max"] == 4)
+        asked = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 4}
+        answer = httpx.post(f"{gateway.url}/completions", json=asked, timeout=PATIENCE_S)
+        assert answer.status_code == 200
+        # Requests from elsewhere are governed, too, and its own go on.
+        with EngineLoad(server, 10, prompt_tokens=8, output_tokens=100) as load:
+            control.until("many wait", lambda found: found["ranks"][0]["waiting"] > 2)
+            found = control.until("renewed", lambda found: found["version"] >= first["version"] + 3)
+        assert (found["ranks"][0]["running_seen_max"], found["reverted"]) == (4, False)
+        assert (found["policy"]["budget"], found["policy"]["itl_target_s"]) == ("model", 5.0)
+        assert load.failures == []
+        row = wait_until(
+            lambda: (row := gateway.replica("gpu"))["control"]["applied"] == 4 and row,
+            "it is told",
+            PATIENCE_S,
+        )
+        assert (row["control"]["state"], row["control"]["asked"], row["limit"]) == ("held", 4, 4)
+        assert row["running_max"] == SLOTS
+        (tmp_path / "mileage.toml").write_text(governed(server, 3, 6.0, step_budget=True))
+        gateway.admin("/api/v1/config/reload", "POST")
+        control.until("the new limit", lambda found: found["applied"]["active_max"] == 3)
+        gateway.kill_all()
+    with EngineLoad(server, 2, prompt_tokens=8, output_tokens=20) as load:
+        control.until("back", lambda found: bool(found["reverted"]))
+        found = control.until("back", lambda found: found["applied"] == found["start"])
+    assert (load.failures, found["policy"]) == ([], None)
+
+
+def test_a_gateway_that_stops_gives_the_start_values_back_at_once(
+    server: VllmServer, control: Control, tmp_path: Path
+) -> None:
+    environment = {"TOKEN_OF_CONTROL": CONTROL_TOKEN}
+    config = governed(server, 4, 600.0)
+    with Gateway(tmp_path, config=config, environment=environment):
+        control.until("in force", lambda found: found["applied"]["active_max"] == 4)
+    found = control.get()
+    assert (found["applied"], found["lease_s"]) == (found["start"], None)
 
 
 def test_the_command_shows_and_sets(server: VllmServer, control: Control) -> None:

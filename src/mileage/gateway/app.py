@@ -172,12 +172,17 @@ class App:
         self._identify(call, caller, head, cached)
         exchange = Exchange(self._driver, connection, call)
         connection.owner = exchange
-        counting = self._counting
-        if counting is None or not counting.takes(model, body.text_bytes, http.body):
+        self._take_on(exchange, body.text_bytes)
+
+    def _take_on(self, exchange: Exchange, text_bytes: int) -> None:
+        """Have it decided upon: at once, or when its prompt is counted."""
+        request, raw, counting = exchange.request, exchange.call.http.body, self._counting
+        if counting is not None and counting.takes(request.model, text_bytes, raw):
+            self._driver.expect(exchange)
+            then = partial(self._counted, exchange)
+            counting.count(request.model, request.endpoint, raw, then)
+        else:
             self._driver.arrived(exchange)
-            return
-        self._driver.expect(exchange)
-        counting.count(model, endpoint, http.body, partial(self._counted, exchange))
 
     def _counted(self, exchange: Exchange, prompt_tokens: int | None) -> None:
         """Its prompt is counted, or is to be estimated; its client may have left meanwhile."""

@@ -26,6 +26,7 @@ from mileage.ledger.billing_config import BillingConfig
 from mileage.measure.bottleneck_config import BottleneckConfig
 from mileage.policy.breaker import BreakerConfig
 from mileage.policy.merging import MergingConfig
+from mileage.policy.prefix_directory.warm_up_config import WarmUpConfig
 from mileage.policy.residency.adapters import AdapterConfig, LoraConfig, check_catalogue
 from mileage.policy.residency.idle_config import IdleConfig
 from mileage.policy.routing import RoutingConfig
@@ -68,6 +69,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     journal: JournalConfig = JournalConfig()
     ledger: LedgerConfig = LedgerConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
+    warm_up: WarmUpConfig = WarmUpConfig()
 
     def __post_init__(self) -> None:
         owners: dict[str, str] = {}

@@ -67,6 +67,7 @@ COLD: dict[str, tuple[str, ...]] = {
     "models": _ALL,
     "server": ("host", "port", "tls_cert", "tls_key", "workers"),
     "tokenizer": _ALL,
+    "warm_up": _ALL,
 }
 """By section: the keys that a start reads, and nothing after it."""
 

@@ -106,6 +106,7 @@ class Replicas:
 
     async def start(self, config: Config, parts: contextlib.AsyncExitStack) -> None:
         """Find the engines, or start the one of our own; `parts` ends what was started."""
+        self._poller.warm_up = config.warm_up
         if self._model_path is None:
             await self.sleepers.start(parts)
             self.engines = (*resolve_all(config.engines, os.environ), *self.sleepers.engines)

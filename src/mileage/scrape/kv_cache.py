@@ -10,6 +10,7 @@ import msgspec
 from mileage.core.errors import ConfigError
 from mileage.core.replica import ReplicaView
 from mileage.policy.prefix_directory.directory import BlockDirectory
+from mileage.policy.prefix_directory.hot_prefixes import HotPrefixes
 from mileage.scrape.kv_events import KvEvents
 from mileage.scrape.target import PollTarget
 from mileage.wire.url import display_url
@@ -23,7 +24,13 @@ class KvCache:
     Raises ConfigError for an address that is none, and where pyzmq is not installed.
     """
 
-    def __init__(self, target: PollTarget, url: str, directory: BlockDirectory) -> None:
+    def __init__(
+        self,
+        target: PollTarget,
+        url: str,
+        directory: BlockDirectory,
+        memory: HotPrefixes | None = None,
+    ) -> None:
         replay_url = target.kv_events_replay_url
         self._ranks = [
             KvEvents(
@@ -34,9 +41,15 @@ class KvCache:
                 directory,
                 replica=target.name,
                 rank=rank,
+                memory=memory,
             )
             for rank in range(target.kv_events_ranks)
         ]
+
+    @property
+    def restarts(self) -> int:
+        """How often the events of a rank began anew."""
+        return sum(rank.totals.restarts for rank in self._ranks)
 
     def start(self) -> None:
         """Begin, in a running event loop."""

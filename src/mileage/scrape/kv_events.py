@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ import msgspec
 from mileage.core.errors import ConfigError
 from mileage.policy.prefix_directory.directory import BlockDirectory
 from mileage.policy.prefix_directory.feed import KvEvent, KvFeed
+from mileage.policy.prefix_directory.hot_prefixes import HotPrefixes
 from mileage.wire.url import display_url
 
 if TYPE_CHECKING:
@@ -85,8 +87,11 @@ class KvEvents:
         rank: int = 0,
         topic: str = "",
         changed: Callable[[KvFeed], None] | None = None,
+        memory: HotPrefixes | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.feed = KvFeed(directory, replica, rank)
+        self.feed = KvFeed(directory, replica, rank, memory)
+        self._clock = clock
         self.totals = KvEventsTotals()
         self._directory, self._replica, self._rank = directory, replica, rank
         self._url, self._replay_url, self._topic = url, replay_url, topic
@@ -161,6 +166,7 @@ class KvEvents:
 
     def _apply(self, number: int, events: list[KvEvent]) -> None:
         self.totals.batches += 1
+        self.feed.now_s = self._clock()
         self.feed.apply(events)
         self.feed.sequence.take(number)
         if self._changed is not None:

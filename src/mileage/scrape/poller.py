@@ -9,7 +9,10 @@ from random import Random
 from mileage.core.errors import ConfigError
 from mileage.core.events import Event
 from mileage.policy.prefix_directory.directory import BlockDirectory
+from mileage.policy.prefix_directory.hot_prefixes import HotPrefixes
+from mileage.policy.prefix_directory.warm_up_config import WarmUpConfig
 from mileage.scrape.busy import BusySource, busy_source
+from mileage.scrape.cache_warm_up import CacheWarmUp
 from mileage.scrape.kv_cache import KvCache
 from mileage.scrape.target import PollStatus, PollTarget
 from mileage.scrape.watch import Watch
@@ -42,7 +45,10 @@ class Poller:
         self._running = False
         self.directory = BlockDirectory()
         """Which replicas hold which blocks of KV cache, of those that tell."""
+        self.warm_up = WarmUpConfig()
+        """Of replicas that are added from now on."""
         self._watches: dict[str, Watch] = {}
+        self._warm_ups: dict[str, CacheWarmUp] = {}
         for target in targets:
             self.add(target)
 
@@ -52,10 +58,13 @@ class Poller:
         self._running = True
         for watch in self._watches.values():
             watch.start()
+        for warm_up in self._warm_ups.values():
+            warm_up.start()
 
     async def stop(self) -> None:
         """End all watching; emits nothing. Returns when nothing runs any more."""
         self._running = False
+        await asyncio.gather(*(warm_up.stop() for warm_up in self._warm_ups.values()))
         await asyncio.gather(*(watch.stop() for watch in self._watches.values()))
 
     def add(self, target: PollTarget, busy: BusySource | None = None) -> None:
@@ -65,6 +74,10 @@ class Poller:
         """
         if target.name in self._watches:
             raise ConfigError("engines.name", target.name, "a name that no other engine has")
+        url = target.kv_events_url
+        warms = self.warm_up.enabled and url is not None and target.kv_events_ranks == 1
+        memory = HotPrefixes(self.warm_up) if warms else None
+        cache = None if url is None else KvCache(target, url, self.directory, memory)
         watch = Watch(
             target,
             emit=self._emit,
@@ -72,20 +85,35 @@ class Poller:
             rng=self._rng,
             fetch=self._fetch,
             busy=busy or busy_source(target, self._fetch),
-            cache=self._cache_of(target),
+            cache=cache,
         )
         self._watches[target.name] = watch
         if self._running:
             watch.start()
+        if memory is not None and cache is not None:
+            self._add_warm_up(target, watch, cache, memory)
 
-    def _cache_of(self, target: PollTarget) -> KvCache | None:
-        """What hears the events of its prefix cache."""
-        url = target.kv_events_url
-        return None if url is None else KvCache(target, url, self.directory)
+    def _add_warm_up(
+        self, target: PollTarget, watch: Watch, cache: KvCache, memory: HotPrefixes
+    ) -> None:
+        """Fill its prefix cache again after each restart."""
+        warm_up = self._warm_ups[target.name] = CacheWarmUp(
+            target,
+            self.warm_up,
+            memory,
+            status=watch.status,
+            restarts=lambda: cache.restarts,
+            clock=self._clock,
+        )
+        if self._running:
+            warm_up.start()
 
     async def remove(self, name: str) -> None:
         """Watch a replica no more; emits nothing about it from now on. KeyError if unknown."""
-        await self._watches.pop(name).stop()
+        watch, warm_up = self._watches.pop(name), self._warm_ups.pop(name, None)
+        if warm_up is not None:
+            await warm_up.stop()
+        await watch.stop()
 
     def check_now(self, name: str) -> None:
         """Check a replica's health at once: it was just started, say. KeyError if unknown."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
@@ -17,9 +19,12 @@ from mileage.core.errors import ConfigError
 from mileage.core.replica import ReplicaView
 from mileage.policy.prefix_directory.directory import BlockDirectory
 from mileage.policy.prefix_directory.feed import AllBlocksCleared, BlockRemoved, BlockStored
+from mileage.policy.prefix_directory.warm_up_config import WarmUpConfig
 from mileage.scrape.kv_cache import KvCache
 from mileage.scrape.kv_events import KvEvents, decode_batch
+from mileage.scrape.poller import Poller
 from mileage.scrape.target import PollTarget
+from mileage.wire.fetch import FetchError, FetchResponse
 
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed")
 
@@ -165,6 +170,54 @@ def test_an_engine_that_was_started_anew_holds_nothing() -> None:
             assert events.totals.restarts == before + 1
 
     asyncio.run(run())
+
+
+def test_a_poller_remembers_prefixes_where_it_is_to_warm_caches_up() -> None:
+    async def run() -> None:
+        publisher = Publisher()
+        poller = Poller(emit=lambda event: None, clock=time.monotonic, rng=Random(1), fetch=refuse)
+        poller.add(target_of(publisher, "plain"))
+        poller.warm_up = WarmUpConfig(enabled=True)
+        poller.add(target_of(publisher, "warmed"))
+        poller.add(target_of(publisher, "ranked", ranks=2))
+        await poller.start()
+        try:
+            assert list(poller._warm_ups) == ["warmed"]
+            memory = poller._warm_ups["warmed"]._memory
+            async with asyncio.timeout(WAIT_S):
+                while not len(memory):
+                    publisher.restart()
+                    await publisher.publish(block(1))
+                    await asyncio.sleep(0.02)
+            await poller.remove("warmed")
+            assert poller._warm_ups == {}
+        finally:
+            await poller.stop()
+            publisher.context.destroy(linger=0)
+
+    asyncio.run(run())
+
+
+def target_of(publisher: Publisher, name: str, ranks: int = 1) -> PollTarget:
+    return PollTarget(
+        kind="vllm",
+        name=name,
+        url="http://127.0.0.1:1",
+        health_urls=("http://127.0.0.1:1/health",),
+        models_url="http://127.0.0.1:1/v1/models",
+        kv_events_url=publisher.url,
+        kv_events_ranks=ranks,
+    )
+
+
+async def refuse(
+    url: str,
+    *,
+    headers: Sequence[tuple[str, str]] = (),
+    timeout_s: float,
+    body_bytes_max: int = 0,
+) -> FetchResponse:
+    raise FetchError(url, "connect", "nobody is there")
 
 
 def test_frames_that_cannot_be_read_never_end_the_listening() -> None:

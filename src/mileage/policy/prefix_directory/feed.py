@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from mileage.policy.prefix_directory.directory import BlockDirectory, Owner
+from mileage.policy.prefix_directory.hot_prefixes import HotPrefixes
 from mileage.policy.prefix_directory.sequence import EventSequence
 
 __all__ = ["AllBlocksCleared", "BlockRemoved", "BlockStored", "EngineHash", "KvEvent", "KvFeed"]
@@ -58,7 +59,17 @@ class KvFeed:
     known. Events of groups other than the first repeat the same tokens for other layers.
     """
 
-    def __init__(self, directory: BlockDirectory, replica: str, rank: int) -> None:
+    def __init__(
+        self,
+        directory: BlockDirectory,
+        replica: str,
+        rank: int,
+        memory: HotPrefixes | None = None,
+    ) -> None:
+        """`memory` is told of blocks that depend on nothing but their tokens."""
+        self._memory = memory
+        self.now_s = 0.0
+        """When the events that are applied next were heard; for `memory`."""
         self.sequence = EventSequence()
         self._directory, self._replica, self._rank = directory, replica, rank
         self._ids: dict[EngineHash, tuple[int, frozenset[str]]] = {}
@@ -93,6 +104,8 @@ class KvFeed:
         self.cleared_total += 1
         self.evicting = False
         self._directory.cleared(self._replica, self._rank)
+        if self._memory is not None:
+            self._memory.cleared()
 
     def _stored(self, event: BlockStored) -> None:
         size = event.block_size
@@ -108,15 +121,22 @@ class KvFeed:
                 self.unknown_total += len(event.block_hashes)
                 return
             parent = known[0]
-        found = []
+        found, behind = [], parent
+        texts = []
         for index, engine_hash in enumerate(event.block_hashes):
             extra = _item(event.extra_keys, index)
             tokens = event.token_ids[index * size : (index + 1) * size]
+            if extra is None:
+                texts.append(tokens)
             parent = _content_id(parent, tokens, event.lora_name, extra)
             found.append(parent)
             _, memories = self._ids.get(engine_hash, (0, _NOWHERE))
             self._ids[engine_hash] = (parent, memories | {medium})
         self._directory.stored(self._owner(medium), found)
+        # A salt or media make some blocks depend on more, and all that come behind them.
+        plain = event.lora_name is None and len(texts) == len(found)
+        if self._memory is not None and plain and medium == _DEFAULT_MEDIUM:
+            self._memory.stored(behind, found, texts, self.now_s)
         if len(self._ids) > _HASHES_MAX:
             self.clear()  # no engine has as many: removals must have been lost
 
@@ -137,6 +157,8 @@ class KvFeed:
                 del self._ids[engine_hash]
         self.evicting = self.evicting or bool(found)
         self._directory.removed(self._owner(medium), found)
+        if self._memory is not None and medium == _DEFAULT_MEDIUM:
+            self._memory.removed(found)
 
     def _owner(self, medium: str) -> Owner:
         return Owner(self._replica, self._rank, medium)

@@ -1,0 +1,214 @@
+"""What an engine used again and again is known with its tokens, within bounds, and sent first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mileage.core.errors import ConfigError
+from mileage.policy.prefix_directory.directory import BlockDirectory
+from mileage.policy.prefix_directory.feed import AllBlocksCleared, BlockRemoved, BlockStored, KvFeed
+from mileage.policy.prefix_directory.hot_prefixes import QUIET_S, HotPrefixes
+from mileage.policy.prefix_directory.warm_up_config import WarmUpConfig
+
+SIZE = 4
+"""Tokens of a block."""
+
+
+def config(**settings: float) -> WarmUpConfig:
+    return WarmUpConfig(enabled=True, **settings)  # type: ignore[arg-type]
+
+
+class Engine:
+    """An engine's cache that tells a memory of each prompt; unlimited."""
+
+    def __init__(self, **settings: float) -> None:
+        self.memory = HotPrefixes(config(**settings))
+        self.cached: set[tuple[int, ...]] = set()
+        self.now_s = 0.0
+
+    def prompt(self, *tokens: int, after_s: float = 60.0) -> int:
+        """Serve it, some time after the one before; how many of its tokens were cached."""
+        self.now_s += after_s
+        ends = range(SIZE, len(tokens) + 1, SIZE)
+        missing = [end for end in ends if tokens[:end] not in self.cached]
+        if missing:
+            before = missing[0] - SIZE
+            self.memory.stored(
+                block_id(tokens[:before]),
+                [block_id(tokens[:end]) for end in missing],
+                [tokens[end - SIZE : end] for end in missing],
+                self.now_s,
+            )
+        self.cached.update(tokens[:end] for end in missing)
+        return SIZE * (len(ends) - len(missing))
+
+    def restart(self) -> None:
+        self.cached.clear()
+        self.memory.cleared()
+
+    def sent(self) -> list[tuple[int, ...]]:
+        """The plan, each of its prompts sent."""
+        found = []
+        for chunk in self.memory.plan(self.now_s):
+            for prompt in chunk.prompts:
+                self.prompt(*prompt.token_ids, after_s=0.0)
+                found.append(prompt.token_ids)
+        return found
+
+
+def block_id(tokens: tuple[int, ...]) -> int:
+    return hash((7, tokens)) & (2**63 - 1) if tokens else 0
+
+
+SYSTEM = tuple(range(1, 9))
+OTHER = tuple(range(101, 109))
+
+
+def test_a_beginning_that_others_share_is_hot_and_what_came_once_is_not() -> None:
+    engine = Engine()
+    for question in range(3):
+        engine.prompt(*SYSTEM, *[200 + question] * SIZE)
+    engine.prompt(*OTHER)
+    engine.restart()
+    assert engine.memory.heat_ratio(engine.now_s) == 0.0
+    assert engine.sent() == [SYSTEM]
+    assert engine.memory.heat_ratio(engine.now_s) == 1.0
+
+
+def test_the_hottest_comes_first_and_a_block_with_those_before_it() -> None:
+    engine = Engine(chunk_tokens=1)
+    for question in range(2):
+        engine.prompt(*OTHER, *[200 + question] * SIZE)
+    for question in range(5):
+        engine.prompt(*SYSTEM, *[300 + question] * SIZE)
+    engine.restart()
+    plan = engine.memory.plan(engine.now_s)
+    prompts = [prompt for chunk in plan for prompt in chunk.prompts]
+    assert [each.token_ids for each in prompts if len(each.token_ids) == 8] == [SYSTEM, OTHER]
+    assert sum(prompt.new_tokens for prompt in prompts) == 16
+    assert all("101" not in repr(prompt) for prompt in prompts)
+
+
+def test_tokens_of_a_plan_are_bounded() -> None:
+    engine = Engine(tokens_max=12, chunk_tokens=100)
+    for beginning in (SYSTEM, OTHER):
+        for question in range(3):
+            engine.prompt(*beginning, *[200 + question] * SIZE)
+    engine.restart()
+    assert sum(chunk.new_tokens for chunk in engine.memory.plan(engine.now_s)) == 12
+
+
+def test_a_request_that_goes_on_with_its_answer_hits_nothing() -> None:
+    engine = Engine()
+    text = list(SYSTEM)
+    engine.prompt(*text)
+    for token in range(400, 410):  # its answer, block by block
+        text += [token] * SIZE
+        engine.prompt(*text, after_s=QUIET_S / 10)
+    engine.restart()
+    assert engine.memory.plan(engine.now_s) == []
+
+
+def test_the_next_turn_of_a_conversation_hits_all_before_it() -> None:
+    engine = Engine()
+    engine.prompt(*SYSTEM)
+    engine.prompt(*SYSTEM, *OTHER, after_s=QUIET_S)
+    engine.restart()
+    assert engine.sent() == [SYSTEM]
+
+
+def test_a_hit_counts_less_with_time() -> None:
+    engine = Engine(half_life_s=100.0, tokens_max=8)
+    for question in range(4):
+        engine.prompt(*OTHER, *[200 + question] * SIZE, after_s=1.0)
+    for question in range(2):
+        engine.prompt(*SYSTEM, *[300 + question] * SIZE, after_s=300.0)
+    engine.restart()
+    assert engine.sent() == [SYSTEM]
+
+
+def test_what_is_sent_by_ourselves_heats_nothing() -> None:
+    engine = Engine()
+    for question in range(3):
+        engine.prompt(*SYSTEM, *[200 + question] * SIZE)
+    engine.restart()
+    first = [engine.memory._heat(node, engine.now_s) for node in engine.memory._nodes.values()]
+    engine.sent()
+    again = [engine.memory._heat(node, engine.now_s) for node in engine.memory._nodes.values()]
+    assert again == first
+
+
+def test_what_is_there_already_is_not_sent() -> None:
+    engine = Engine()
+    for question in range(3):
+        engine.prompt(*SYSTEM, *[200 + question] * SIZE)
+    assert engine.memory.plan(engine.now_s) == []
+
+
+def test_memory_is_bounded_and_the_coldest_is_forgotten() -> None:
+    engine = Engine(memory_bytes=1 << 16)
+    for question in range(2000):
+        engine.prompt(*SYSTEM, *[1000 + question] * SIZE, after_s=1.0)
+    assert engine.memory.forgotten_total > 1000
+    assert 200 < len(engine.memory) <= (1 << 16) // 220
+    engine.restart()
+    assert engine.sent() == [SYSTEM]
+
+
+def test_what_depends_on_more_than_tokens_is_never_remembered() -> None:
+    memory = HotPrefixes(config())
+    feed = KvFeed(BlockDirectory(), "r", 0, memory)
+    feed.apply(
+        [
+            BlockStored([1, 2], None, [5] * 8, 4, "GPU", extra_keys=[("salt",), None]),
+            BlockStored([3], 2, [6] * 4, 4, "GPU"),  # behind it
+            BlockStored([4], None, [7] * 4, 4, "GPU", lora_name="adapter"),
+            BlockStored([5], None, [8] * 4, 4, "CPU"),
+        ]
+    )
+    assert len(memory) == 0
+    feed.apply([BlockStored([6], None, [9] * 4, 4, "GPU")])
+    assert len(memory) == 1
+    feed.now_s = 60.0
+    feed.apply([BlockStored([7], 6, [10] * 4, 4, "GPU")])
+    assert memory.heat_ratio(60.0) == 1.0
+    feed.apply([BlockRemoved([6], "GPU")])
+    assert memory.heat_ratio(60.0) == 0.0
+    feed.apply([AllBlocksCleared()])
+    assert [chunk.new_tokens for chunk in memory.plan(60.0)] == [4]
+
+
+def test_a_warm_cache_serves_more_of_what_comes_next() -> None:
+    """A hundred beginnings of Zipf popularity: the window after a restart, cold and warm."""
+    draw = random.Random(7)
+    beginnings = [tuple(draw.randrange(1, 50_000) for _ in range(64)) for _ in range(100)]
+    weights = [1 / (1 + rank) for rank in range(100)]
+
+    def serve(engine: Engine, count: int) -> int:
+        hits = 0
+        for _ in range(count):
+            (beginning,) = draw.choices(beginnings, weights)
+            question = [draw.randrange(1, 50_000) for _ in range(8)]
+            hits += engine.prompt(*beginning, *question, after_s=1.0)
+        return hits
+
+    hits = {}
+    for warm in (False, True):
+        draw.seed(3)
+        engine = Engine(tokens_max=2000)
+        serve(engine, 1000)
+        engine.restart()
+        if warm:
+            assert sum(map(len, set(engine.sent()))) <= 100 * 64
+        hits[warm] = serve(engine, 50)
+    assert hits[True] > 1.3 * hits[False]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"memory_bytes": 1}, {"heat_ratio": 1.5}, {"half_life_s": 0.0}], ids=str
+)
+def test_bad_bounds_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"warm_up.{next(iter(settings))}"):
+        config(**settings)

@@ -12,10 +12,11 @@ __all__ = ["HotPrefixes", "WarmUpChunk", "WarmUpPrompt"]
 
 QUIET_S: Final = 5.0
 """A request in its answer stores a block more often than that."""
-_NODE_BYTES: Final = 220
+_NODE_BYTES: Final = 270
+"""Beside its tokens, measured."""
 _TOKEN_BYTES: Final = 4
 _TOKEN_MAX: Final = 2**32 - 1
-_LEFT_RATIO: Final = 0.9
+_LEFT_RATIO: Final = 0.8
 
 
 class WarmUpPrompt(NamedTuple):
@@ -128,6 +129,8 @@ class HotPrefixes:
         """The share of all heat that is in the engine's cache; None: there is no heat."""
         total = inside = 0.0
         for node in self._nodes.values():
+            if not node.heat:  # most were never hit
+                continue
             heat = self._heat(node, now_s)
             total += heat
             inside += heat if node.stored else 0.0
@@ -140,7 +143,7 @@ class HotPrefixes:
         not sent; neither is what the engine has.
         """
         nodes, config = self._nodes, self._config
-        found = [(self._heat(node, now_s), block) for block, node in nodes.items()]
+        found = [(self._heat(node, now_s), block) for block, node in nodes.items() if node.heat]
         hot = sorted((-heat, block) for heat, block in found if heat > 0)
         chosen: set[int] = set()
         chunks: list[WarmUpChunk] = []
@@ -223,13 +226,18 @@ class HotPrefixes:
                 if not node.children
             ]
             for _, _, block in sorted(ends):
-                if self._bytes <= limit:
-                    return
-                self._forget(block)
+                at = block
+                while self._bytes > limit:
+                    at = self._forget(at)
+                    # What led to nothing else, and was never hit, goes with its end.
+                    if not at or self._nodes[at].children or self._nodes[at].heat:
+                        break
 
-    def _forget(self, block: int) -> None:
+    def _forget(self, block: int) -> int:
+        """Gives the parent."""
         node = self._nodes.pop(block)
         self._bytes -= _NODE_BYTES + _TOKEN_BYTES * len(node.tokens)
         self.forgotten_total += 1
         if node.parent:
             self._nodes[node.parent].children -= 1
+        return node.parent

@@ -19,7 +19,7 @@ class WarmUpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     enabled: bool = False
     """Remember prefixes, and send them after a restart."""
-    memory_bytes: int = 32 * 1024 * 1024
+    memory_bytes: int = 16 * 1024 * 1024
     """Of what is remembered for each engine; the coldest goes first."""
     half_life_s: float = 600.0
     """After so long a hit counts half."""

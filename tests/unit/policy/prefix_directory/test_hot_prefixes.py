@@ -152,7 +152,7 @@ def test_memory_is_bounded_and_the_coldest_is_forgotten() -> None:
     for question in range(2000):
         engine.prompt(*SYSTEM, *[1000 + question] * SIZE, after_s=1.0)
     assert engine.memory.forgotten_total > 1000
-    assert 200 < len(engine.memory) <= (1 << 16) // 220
+    assert 150 < len(engine.memory) <= (1 << 16) // 270
     engine.restart()
     assert engine.sent() == [SYSTEM]
 

@@ -38,7 +38,7 @@ else
 	@exec $(BIN)/python -m pytest $(ARGS)
 endif
 
-test-heavy: setup vllm ## Run the tests that need a real vLLM or a browser
+test-heavy: setup vllm onnx-genai ## Run the tests that need a real vLLM or a browser
 	@scripts/setup-debian.sh chromium chromium-driver postgresql prometheus || echo "going on: what needs them is skipped"
 	@exec $(BIN)/python -m pytest --durations 15 --durations-min 20 -m heavy $(ARGS)
 
@@ -77,6 +77,10 @@ dynamo:
 .PHONY: guidellm
 guidellm:
 	@scripts/setup-guidellm.sh || echo "going on without GuideLLM"
+
+.PHONY: onnx-genai
+onnx-genai:
+	@scripts/setup-onnx-genai.sh || echo "going on without ONNX Runtime GenAI"
 
 .PHONY: oracle
 oracle:

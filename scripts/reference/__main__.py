@@ -7,6 +7,7 @@ from pathlib import Path
 from scripts.reference import (
     commands,
     configuration,
+    engine_plan,
     engines,
     facts,
     gpus,
@@ -39,6 +40,7 @@ def pages() -> dict[Path, str]:
         directory / "engines.md": engines.render(
             (directory / "engines.md").read_text("utf-8"), CAPABILITIES.values()
         ),
+        directory / "engine-plan.md": engine_plan.render(),
         directory / "facts.md": facts.render(SECTIONS),
         directory / "gpus.md": gpus.render(GPUS, ARCHITECTURES),
         directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),

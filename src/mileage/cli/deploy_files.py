@@ -15,12 +15,13 @@ __all__ = ["write_files"]
 
 
 def write_files(out: Path, files: Mapping[str, bytes], *, as_json: bool) -> None:
-    """Write the files by name into `out`, which is made where missing, and name them.
+    """Write the files by name into `out`, and name them; directories are made where missing.
 
     A file that is there already is replaced. Raises ConfigError where one cannot be written.
     """
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        for directory in {out, *((out / name).parent for name in files)}:
+            directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError("--out", str(out), f"a directory: {error.strerror}") from error
     for name, content in files.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from mileage.cli.engine_config import config
 from mileage.cli.engine_control import control
 from mileage.cli.engine_graphs import graphs
 from mileage.cli.engine_launch import launch
@@ -21,6 +22,7 @@ def _engine() -> None:
     """Control inference engines: their limits while they run."""
 
 
+engine.command()(config)
 engine.command()(control)
 engine.command()(graphs)
 engine.command()(launch)

@@ -14,6 +14,9 @@ _GGUF: Final = ".gguf"
 _KV: Final = {"bf16": "bf16", "fp16": "f16", "int8": "q8_0", "int4": "q4_0"}
 _UBATCH_MAX: Final = 512
 """llama.cpp's own: tokens computed at once; more take memory for activations, and gain little."""
+_SLOTS_MAX: Final = 256
+_DEVICES_MAX: Final = 15
+_CONTEXT_MAX: Final = (1 << 31) - 1
 _REUSE_TOKENS: Final = 256
 """The shortest piece behind a changed beginning whose cache is moved up and kept."""
 
@@ -64,6 +67,8 @@ def _slots(fields: PlanFields) -> list[str]:
     plan = fields.plan
     fields.take("context_max_tokens", "running_max")
     slots = plan.running_max
+    if slots is not None and slots > _SLOTS_MAX:
+        raise fields.refuse("running_max", slots, f"up to {_SLOTS_MAX} slots")
     words = [] if slots is None else ["--parallel", str(slots)]
     if plan.context_max_tokens is not None:
         if slots is None:
@@ -73,7 +78,11 @@ def _slots(fields: PlanFields) -> list[str]:
                 "running_max",
                 "unset: one slot, since llama.cpp divides --ctx-size by the number of slots",
             )
-        words += ["--ctx-size", str(plan.context_max_tokens * slots), "--no-kv-unified"]
+        total = plan.context_max_tokens * slots
+        if total > _CONTEXT_MAX:
+            expected = f"up to {_CONTEXT_MAX // slots}, with {slots} slots"
+            raise fields.refuse("context_max_tokens", plan.context_max_tokens, expected)
+        words += ["--ctx-size", str(total), "--no-kv-unified"]
     elif slots is not None and slots > 1:
         fields.warn(
             "context_max_tokens",
@@ -114,6 +123,9 @@ def _cache(fields: PlanFields) -> list[str]:
 def _devices(fields: PlanFields) -> list[str]:
     plan = fields.plan
     stages, shards = plan.pipeline_parallel, plan.tensor_parallel
+    for name, devices in (("tensor_parallel", shards), ("pipeline_parallel", stages)):
+        if devices > _DEVICES_MAX:
+            raise fields.refuse(name, devices, f"up to {_DEVICES_MAX} GPUs")
     if shards > 1:
         fields.take("tensor_parallel")
         if stages > 1:

@@ -127,6 +127,8 @@ def _search(fields: PlanFields) -> dict[str, Any]:
     }
     if plan.chunked_prefill is not False and plan.step_tokens_max is not None:
         search["chunk_size"] = plan.step_tokens_max
+    elif plan.step_tokens_max is not None and (plan.running_max or 1) == 1:
+        fields.warn("step_tokens_max", "a prompt is computed at once without chunked_prefill")
     elif plan.chunked_prefill:
         fields.warn("chunked_prefill", "step_tokens_max says how long a part is, and is unset")
     return search

@@ -14,7 +14,8 @@ __all__ = ["trtllm_build_arguments", "trtllm_configuration", "trtllm_options"]
 
 _TITLE: Final = "TensorRT-LLM"
 _DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-_KV: Final = {"bf16": "bfloat16", "fp16": "float16", "fp8": "fp8", "fp4": "nvfp4"}
+_KV: Final = {"bf16": "auto", "fp16": "auto", "fp8": "fp8", "fp4": "nvfp4"}
+"""auto: as the checkpoint says, which is what the model computes in unless that was quantised."""
 _FILE: Final = "config.yaml"
 _NGRAM_MATCH: Final = 3
 """Words that must be the same for what followed them to be guessed: two match by chance."""
@@ -133,6 +134,8 @@ def _cache(fields: PlanFields, cache: CacheSize | None, built: bool) -> dict[str
         fields.warn("kv_dtype", f"not told to TensorRT-LLM: {_AT_CONVERSION}")
     elif plan.kv_dtype is not None:
         found["dtype"] = fields.choice("kv_dtype", plan.kv_dtype, _KV)
+        if found["dtype"] == "auto":
+            fields.warn("kv_dtype", "TensorRT-LLM is told auto: as the checkpoint says")
     block = plan.block_tokens
     if block is not None and block & (block - 1):
         raise fields.refuse("block_tokens", block, "a power of two")

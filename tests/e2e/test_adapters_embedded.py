@@ -15,8 +15,8 @@ import openai
 import pytest
 
 from benchmarks.support.adapter_world import least_recent, uses
+from benchmarks.support.lora_gguf import lora_gguf
 from tests.support.gateway import Gateway, run_mileage, wait_until
-from tests.support.lora_files import lora_gguf
 
 START_S = 300.0
 LOAD_S = 300.0

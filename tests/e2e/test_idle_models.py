@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,10 +18,11 @@ import pytest
 from mileage.engines.config import EmbeddedConfig
 from mileage.engines.embedded.resolve import resolve_model
 from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.raw_http import post
 
 HI: list[Any] = [{"role": "user", "content": "Say hi."}]
 START_S = 300.0
-BURST = 6
+BURST, MANY = 6, 300
 CONFIG = """
 [server]
 drain_timeout_s = 300.0
@@ -86,6 +89,17 @@ def loading_child(gateway: Gateway, others: set[int]) -> psutil.Process:
     return child
 
 
+def waiting(gateway: Gateway, count: int) -> None:
+    wait_until(lambda: model(gateway, "rarely")["waiting"] == count, f"{count} wait", START_S)
+
+
+def left_waiting(gateway: Gateway, name: str) -> socket.socket:
+    """A connection on which the model was asked, and nobody reads the answer."""
+    made = socket.create_connection(("127.0.0.1", gateway.port), timeout=START_S)
+    made.sendall(post("/v1/chat/completions", {"model": name, "messages": HI}))
+    return made
+
+
 def resident_bytes(gateway: Gateway) -> int:
     return sum(child.memory_info().rss for child in gateway.embedded())
 
@@ -125,7 +139,11 @@ def test_a_child_that_is_killed_while_it_loads_costs_no_request(
     others = {child.pid for child in gateway.embedded()}
     answers = [pool.submit(say, gateway, "rarely") for _ in range(2)]
     child = loading_child(gateway, others)
-    wait_until(lambda: model(gateway, "rarely")["waiting"] == 2, "both wait", START_S)
+    with contextlib.ExitStack() as leaving:
+        for _ in range(MANY):
+            leaving.enter_context(left_waiting(gateway, "rarely"))
+        waiting(gateway, 2 + MANY)
+    waiting(gateway, 2)  # all others have left
     child.kill()
     assert say(gateway, "often")
     assert all(answer.result(START_S) for answer in answers)

@@ -95,7 +95,7 @@ def test_the_history_is_bounded_and_half_a_line_does_not_matter(history: StartHi
 @pytest.mark.parametrize(
     ("engine_name", "start", "untold"),
     [
-        ("vllm", "/v/python -m vllm.entrypoints.cli.main serve m", []),
+        ("vllm", "/v/python -m vllm.entrypoints.openai.api_server --model m", []),
         ("sglang", "/v/python -m sglang.launch_server --model-path m", ["step_tokens_max"]),
     ],
 )

@@ -25,7 +25,7 @@ from mileage.engines.launch.warm_up import WarmShape, default_shapes, parse_shap
             "vllm",
             ["m", "--port=9"],
             {"python": "/v/python"},
-            "/v/python -m vllm.entrypoints.cli.main serve m --port=9 --host 127.0.0.1",
+            "/v/python -m vllm.entrypoints.openai.api_server --model m --port=9 --host 127.0.0.1",
             id="vllm of an environment, its own port",
         ),
         pytest.param(

@@ -34,7 +34,7 @@ class _Program(NamedTuple):
 
 _PROGRAMS: Final[dict[str, _Program]] = {
     "vllm": _Program(
-        ("vllm", "serve"), ("vllm.entrypoints.cli.main", "serve"), (), 8000, "VLLM_API_KEY"
+        ("vllm", "serve"), ("vllm.entrypoints.openai.api_server",), (), 8000, "VLLM_API_KEY"
     ),
     "sglang": _Program(
         ("sglang", "serve"),
@@ -141,10 +141,15 @@ def launch_command(
     if not program.model and words and not words[0].startswith("-"):
         stated = words[0]
     own = [*start]
+    if model is not None and stated is not None:
+        raise ConfigError("--model", model, f"none beside the engine's own ({stated})")
+    if not program.model and python is not None and stated is not None:
+        # Not by its command line's module, which fails where the package has another name, as
+        # builds for CPUs do: this module takes the model by a flag.
+        words, model = words[1:], stated
     if model is not None:
-        if stated is not None:
-            raise ConfigError("--model", model, f"none beside the engine's own ({stated})")
-        own += [model] if not program.model else [program.model[0], model]
+        flag = program.model or (("--model",) if python is not None else ())
+        own += [*flag[:1], model]
     where = _where(words, host, port, program.port)
     own += words
     for flag, value in (("--host", where[0]), ("--port", str(where[1]))):

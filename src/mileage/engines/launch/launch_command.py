@@ -148,8 +148,8 @@ def launch_command(
         # builds for CPUs do: this module takes the model by a flag.
         words, model = words[1:], stated
     if model is not None:
-        flag = program.model or (("--model",) if python is not None else ())
-        own += [*flag[:1], model]
+        before = program.model or (("--model",) if python is not None else ())
+        own += [*before[:1], model]
     where = _where(words, host, port, program.port)
     own += words
     for flag, value in (("--host", where[0]), ("--port", str(where[1]))):

@@ -85,7 +85,8 @@ def test_the_optimum_is_shown_beside_vllms_own_with_the_options_that_set_it(
         "vLLM 0.11.1 and later": "--cudagraph-capture-sizes 3 7 19 130",
         "vLLM 0.7 and later": "--compilation-config '{\"cudagraph_capture_sizes\":[3,7,19,130]}'",
         "vLLM before 0.11.1": "--cuda-graph-sizes 3 7 19 130",
-        "SGLang": "--cuda-graph-bs 3 7 19 130",
+        "SGLang 0.5.23": "--cuda-graph-bs-decode 3 7 19 130",
+        "SGLang before it": "--cuda-graph-bs 3 7 19 130",
     }
     shown = run(counted)
     assert shown.exit_code == 0

@@ -19,7 +19,15 @@ from mileage.engines.config import EmbeddedConfig
 from mileage.engines.embedded.resolve import resolve_model
 from tests.support.gateway import free_port
 
-__all__ = ["CONTROL_TOKEN", "PLUGIN", "VllmServer", "converted_model", "tiny_model"]
+__all__ = [
+    "CONTROL_TOKEN",
+    "ENVIRONMENT",
+    "PLUGIN",
+    "START_S",
+    "VllmServer",
+    "converted_model",
+    "tiny_model",
+]
 
 START_S = 600.0
 STOP_S = 30.0
@@ -74,7 +82,7 @@ class VllmServer:
         name: str = "smollm2",
         environment: Mapping[str, str] = {},
     ) -> None:
-        self._environment = {**_ENVIRONMENT, **environment}
+        self._environment = {**ENVIRONMENT, **environment}
         self._log = directory / "vllm.log"
         self.directory = directory
         self.name = name
@@ -157,7 +165,7 @@ class VllmServer:
             process.kill()
 
 
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "2",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "HF_HUB_OFFLINE": "1",

@@ -161,7 +161,8 @@ def test_what_is_another_one_by_configuration_is_unloaded_before_it_is_loaded_ag
     gone = AdapterChange("r", (), ("a", "b"), "changed")
     assert make(it, 1.0, a="is down", b="is down") == [gone]
     it.replica_up("r", ("m",), ("a", "b"), 2, 1.5)
-    assert make(it, 2.0) == [], "not at once after it has failed"
+    it.demand({}, {"a": 1}, 2.0)
+    assert make(it, 2.0) == [], "not at once after it has failed, nor another of this name"
     assert make(it, 9.0) == [gone]
     assert make(it, 9.0) == [AdapterChange("r", ("a",), (), "demand")]
 

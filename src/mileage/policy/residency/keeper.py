@@ -255,7 +255,7 @@ class AdapterKeeper:
     def _wants(self, places: AdapterPlaces, name: str, why: ChangeReason, now_s: float) -> bool:
         """The replica may load it now, and it is not there, or for all but pins anywhere, yet."""
         adapter = self._catalogue.get(name)
-        if adapter is None or not self._may_hold(places, adapter) or name in places.resident:
+        if adapter is None or not self._may_hold(places, adapter) or places.holds(name):
             return False
         if why != "pinned" and (name in self._coming or self._copies(name)):
             return False
@@ -348,7 +348,7 @@ class AdapterKeeper:
         adapter = self._catalogue[name]
         return (
             self._may_hold(places, adapter)
-            and name not in places.resident
+            and not places.holds(name)
             and self._failures.may_try(places.name, name, now_s)
         )
 

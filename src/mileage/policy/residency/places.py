@@ -46,6 +46,10 @@ class AdapterPlaces:
         """Slots that hold nothing."""
         return self.slots - len(self.resident) - len(self.stale)
 
+    def holds(self, adapter: str) -> bool:
+        """One of this name is there, be it the one that is configured now or not."""
+        return adapter in self.resident or adapter in self.stale
+
     def measured(self, took_s: float) -> None:
         """A load took this long."""
         gain = _GAIN if self.measured_loads else 1.0

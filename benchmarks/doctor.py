@@ -37,18 +37,22 @@ def figures_of(output: Output, *, draws: int) -> dict[str, object]:
     if directory is None:
         output.say("no reports beside MILEAGE_DATA_DIR: the project's own stand for them")
     given = own if directory is None else read_reports(directory)
-    asked, own_asked = answers(given), answers(own)
+    own_asked = answers(own)
+    asked = own_asked if directory is None else answers(given)
     if directory is not None:
         table(output, "Reports given", asked)
     table(output, "The project's own reports", own_asked)
     kept_back = [each for each in own_asked if each.report.held_out]
+    own_hidden = hidden_figures(own, draws=draws, seed=SEED)
     figures: dict[str, object] = {
         **summary(asked),
         "of": "the project's own reports" if directory is None else "the reports given",
         "without_what_diagnosis_established": summary(bare(given)),
-        "hidden": hidden_figures(given, draws=draws, seed=SEED),
+        "hidden": own_hidden
+        if directory is None
+        else hidden_figures(given, draws=draws, seed=SEED),
         **{f"reports_{name}": value for name, value in summary(own_asked).items()},
-        "reports_hidden": hidden_figures(own, draws=draws, seed=SEED),
+        "reports_hidden": own_hidden,
         **{f"held_out_{name}": value for name, value in summary(kept_back).items()},
     }
     for name in ("hidden", "reports_hidden"):

@@ -31,9 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
     The model cache stays the user's own, so that the model is fetched once and not per run.
     """
     global _home
-    # A busy machine is no failure of the code: examples have no deadline.
+    # A busy machine is no failure of the code: examples have no deadline. They are the same in each
+    # run, so that a change is not blamed for what another run would have found before it.
     settings.register_profile(
-        "mileage", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+        "mileage",
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=not os.environ.get("MILEAGE_TEST_EXPLORE"),
     )
     settings.load_profile("mileage")
     _saved_environment.update(os.environ)

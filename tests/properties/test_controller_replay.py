@@ -42,6 +42,8 @@ MODELS = ("llama", "qwen")
 LACKS: dict[str, tuple[Endpoint, ...]] = {"c": ("responses",), "d": ("messages", "responses")}
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "messages", "responses")
 ATTEMPTS_MAX = 3
+LOST_MAX = 2
+"""Attempts that may end in a lost connection or in silence: it may be the request that does it."""
 IN_FLIGHT_MAX = 12
 KINDS: tuple[FailureKind, ...] = ("connect", "timeout", "broken", "status", "busy")
 
@@ -68,6 +70,7 @@ class Flight(msgspec.Struct):
     replica: str
     tried: list[str]
     probe: bool
+    lost: int = 0
 
 
 class ControllerMachine(RuleBasedStateMachine):
@@ -216,6 +219,7 @@ class ControllerMachine(RuleBasedStateMachine):
         request_id = data.draw(st.sampled_from(sorted(self.flights)))
         flight = self.flights[request_id]
         flight.probe = False
+        flight.lost += kind in ("broken", "timeout")
         before = self.states()
         actions = self.handle(Failed(request_id, flight.replica, kind, retryable))
         if kind == "busy":
@@ -232,6 +236,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if isinstance(action, Dispatch):
             assert action.request_id == request_id
             assert len(flight.tried) < ATTEMPTS_MAX
+            assert flight.lost < LOST_MAX
             self.check_target(flight.model, flight.endpoint, action, before)
             if action.replica in flight.tried:
                 assert action.replica == flight.replica
@@ -244,7 +249,7 @@ class ControllerMachine(RuleBasedStateMachine):
             return
         assert isinstance(action, Reject)
         assert action.reason == ("busy" if kind == "busy" else "upstream_failed")
-        if len(flight.tried) < ATTEMPTS_MAX:
+        if len(flight.tried) < ATTEMPTS_MAX and flight.lost < LOST_MAX:
             after = self.states()
             assert not any(
                 after[name] == "up"

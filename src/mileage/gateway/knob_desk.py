@@ -102,6 +102,7 @@ class KnobDesk:
     async def _leave(self, names: list[str]) -> None:
         places = [self._places.pop(name) for name in names]
         for place in places:
+            place.seat.ended = True
             place.task.cancel()
         await asyncio.gather(*(place.task for place in places), return_exceptions=True)
         await asyncio.gather(*(_give_back(place) for place in places if place.seat.holds))
@@ -110,7 +111,7 @@ class KnobDesk:
         """Ask the engine again and again, until cancelled."""
         timeout_s = max(_TIMEOUT_MIN_S, engine.lease_s)
         paced_s = -math.inf
-        while True:
+        while not seat.ended:
             self._decide(seat)
             wait_s = max(seat.due_s, paced_s) - self._clock()
             if wait_s > 0.0:

@@ -44,6 +44,8 @@ class KnobSeat:
         self.replica, self._lease_s, self._tell = replica, lease_s, tell
         self._step_budget = step_budget
         self.due_s = -math.inf
+        self.ended = False
+        """Its owner asks no more: set beside a cancellation, which an answer can swallow."""
         self.limit: int | None = None
         """The gateway's limit of all workers; None: nothing is decided, values are given back."""
         self._policy: dict[str, Any] | None = None

@@ -68,12 +68,13 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self) -> tuple[str, ...]:
         """The words without the API key, to be shown and logged."""
         found = []
-        hidden = False
+        hidden = False  # vLLM takes several keys after one flag
         for word in self.words:
             flag, equals, _ = word.partition("=")
+            hidden = hidden and not word.startswith("-")
             secret = flag == "--api-key"
             found.append("***" if hidden else f"{flag}=***" if secret and equals else word)
-            hidden = secret and not equals
+            hidden = hidden or (secret and not equals)
         return tuple(found)
 
     @property

@@ -94,7 +94,7 @@ def test_what_is_known_of_it() -> None:
     assert "--api-key *** --host" in " ".join(command.shown)
     assert launch_command("vllm", ["m", "--api-key=k"]).shown[3] == "--api-key=***"
     several = launch_command("vllm", ["m", "--api-key", "k", "l", "--seed", "1"]).shown
-    assert several[3:] == ("--api-key", "***", "***", "--seed", "1")
+    assert several[3:8] == ("--api-key", "***", "***", "--seed", "1")
     assert command.url == "http://127.0.0.1:6"
     assert command.model == "m"
     assert launch_command("vllm", ["m", "--host", "::"]).url == "http://[::1]:8000"

@@ -52,7 +52,7 @@ def test_requests_that_wait_when_the_experiment_changes_are_answered(
     site: ExperimentSite, then: str
 ) -> None:
     assert site.reload(_ONE_AT_A_TIME + HALVES).status_code == 200
-    site.old.behaviour = site.new.behaviour = Behaviour(tokens=3, token_s=0.05)
+    site.old.behaviour = site.new.behaviour = Behaviour(tokens=3, hold_at=0)
     with ThreadPoolExecutor(1) as pool:
         answers = pool.submit(site.send, 40)
         wait_until(
@@ -64,6 +64,8 @@ def test_requests_that_wait_when_the_experiment_changes_are_answered(
         else:
             section = "" if then == "gone" else HALVES + "ratio = 0.0\n"
             changed = site.reload(_ONE_AT_A_TIME + section)
+        site.old.release()
+        site.new.release()
         assert changed.status_code == 200
         assert all("[DONE]" in answer for answer in answers.result(60))
 

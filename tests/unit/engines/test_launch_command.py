@@ -70,6 +70,7 @@ def test_the_command(kind: Any, words: list[str], options: dict[str, Any], expec
         ("vllm", ["--host", "::"], {"host": "127.0.0.1"}, "--host"),
         ("vllm", ["m"], {"model": "n"}, "--model"),
         ("vllm", ["m", "--ssl-keyfile", "k"], {}, "--ssl-keyfile"),
+        ("vllm", ["m", "--ssl_keyfile=k"], {}, "--ssl-keyfile"),
         ("llamacpp", ["-m", "m"], {"model": "n"}, "--model"),
         ("llamacpp", [], {"python": "p"}, "--python"),
         ("vllm", [], {"python": "p", "executable": "e"}, "--python"),
@@ -102,6 +103,45 @@ def test_what_is_known_of_it() -> None:
     with_keys = launch_command("llamacpp", ["-m", "m"], environ={"LLAMA_API_KEY": "a,b"})
     assert with_keys.api_key == "a"
     assert launch_command("vllm", ["m"], environ={}).api_key is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("vllm", "m --hf-token SECRET"),
+        ("vllm", "m --hf_token=SECRET"),
+        ("vllm", "m --api_key SECRET"),
+        ("vllm", "m --api-key SECRET SECRET"),
+        ("sglang", "--model m --admin-api-key SECRET"),
+        ("sglang", "--model m --ssl-keyfile-password SECRET"),
+        ("llamacpp", "-m m -hft SECRET"),
+        ("llamacpp", "-m m --hf-token SECRET"),
+        ("command", "./serve --api-key SECRET"),
+    ],
+)
+def test_secrets_are_not_shown(kind: Any, words: str) -> None:
+    command = launch_command(kind, [*words.split(), "--seed", "1"])
+    shown = " ".join(command.shown)
+    assert "SECRET" not in shown
+    assert "***" in shown
+    assert "--seed 1" in shown
+    assert "SECRET" in " ".join(command.words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "environ", "key"),
+    [
+        pytest.param("vllm", ["m", "--api_key", "k"], {}, "k", id="vLLM takes underscores"),
+        pytest.param("vllm", ["m"], {"VLLM_API_KEY": "a,b"}, "a,b", id="vLLM's is one key"),
+        pytest.param("vllm", ["m", "--api-key", "a,b"], {}, "a,b", id="and so by its flag"),
+        pytest.param("llamacpp", ["--api-key", "a,b"], {}, "a", id="llama.cpp: several"),
+        pytest.param("command", ["serve", "--api-key", "k"], {}, "k", id="any other"),
+    ],
+)
+def test_the_key_that_it_is_asked_with(
+    kind: Any, words: list[str], environ: dict[str, str], key: str
+) -> None:
+    assert launch_command(kind, words, environ=environ).api_key == key
 
 
 def test_shapes_up_to_the_active_limit_and_the_models_length() -> None:

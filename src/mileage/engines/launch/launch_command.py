@@ -49,6 +49,14 @@ _PROGRAMS: Final[dict[str, _Program]] = {
     ),
 }
 _TLS_FLAGS: Final = ("--ssl-keyfile", "--ssl-certfile", "--ssl-key-file", "--ssl-cert-file")
+_SECRET_FLAGS: Final = (
+    "--api-key",
+    "--admin-api-key",
+    "--hf-token",
+    "-hft",
+    "--ssl-keyfile-password",
+)
+"""What vLLM, SGLang and llama.cpp take that nobody else may read."""
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- asked there, not served
 
 
@@ -66,13 +74,13 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The words without the API key, to be shown and logged."""
+        """The words without keys, tokens and passwords, to be shown and logged."""
         found = []
         hidden = False  # vLLM takes several keys after one flag
         for word in self.words:
             flag, equals, _ = word.partition("=")
             hidden = hidden and not word.startswith("-")
-            secret = flag == "--api-key"
+            secret = _flag_name(flag) in _SECRET_FLAGS
             found.append("***" if hidden else f"{flag}=***" if secret and equals else word)
             hidden = hidden or (secret and not equals)
         return tuple(found)
@@ -162,16 +170,19 @@ def launch_command(
         host=where[0],
         port=where[1],
         model=model or stated,
-        api_key=_api_key(words, program, environ),
+        api_key=_api_key(kind, words, environ),
     )
 
 
-def _api_key(words: Sequence[str], program: _Program, environ: Mapping[str, str]) -> str | None:
-    """The first of its keys."""
+def _api_key(kind: LaunchKind, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """One of its keys. llama.cpp parts them by commas, to all others a comma is part of the key."""
     found = _flag(words, ("--api-key",))
-    if found is None and program.key_variable is not None:
-        found = environ.get(program.key_variable)
-    return found.split(",")[0] if found else None
+    variable = _PROGRAMS[kind].key_variable if kind in _PROGRAMS else None
+    if found is None and variable is not None:
+        found = environ.get(variable)
+    if found and kind == "llamacpp":
+        found = next((key for key in found.split(",") if key), None)
+    return found or None
 
 
 def _any_command(
@@ -194,7 +205,14 @@ def _any_command(
         for place, value in put.items():
             word = word.replace(place, value)
         made.append(word)
-    return LaunchCommand(kind="command", words=tuple(made), host=at[0], port=at[1], model=model)
+    return LaunchCommand(
+        kind="command",
+        words=tuple(made),
+        host=at[0],
+        port=at[1],
+        model=model,
+        api_key=_api_key("command", made, {}),
+    )
 
 
 def _where(
@@ -228,14 +246,19 @@ def free_port(host: str | None = None) -> int:
 
 
 def _flag(words: Sequence[str], flags: Sequence[str]) -> str | None:
-    """The value of the last of these flags, as `--flag VALUE` or `--flag=VALUE`."""
+    """The value of the last of these flags, as `--flag VALUE`, `--flag=VALUE` or `--a_flag`."""
     found = None
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name not in flags:
+        if _flag_name(name) not in flags:
             continue
         if equals:
             found = value
         elif place + 1 < len(words):
             found = words[place + 1]
     return found
+
+
+def _flag_name(name: str) -> str:
+    """As engines know it: vLLM and llama.cpp take `--api_key` for `--api-key`."""
+    return name.replace("_", "-") if name.startswith("--") else name

@@ -27,6 +27,8 @@ class KnobSite:
         self.now_s = 100.0
         self.fault: FetchResponse | FetchError | None = None
         """What it answers instead."""
+        self.lost: FetchError | None = None
+        """What the client has in place of an answer, of a request that the engine took."""
         self.asked: list[dict[str, Any] | None] = []
         """Bodies of the requests that came; None: only looked."""
         self.token = SITE_TOKEN
@@ -57,6 +59,8 @@ class KnobSite:
             return self.fault
         path = url.removeprefix(URL)
         status, document, _ = await self.site.ask(method, path, headers=dict(headers), body=body)
+        if self.lost is not None:
+            raise self.lost
         return FetchResponse(status, (), json.dumps(document).encode())
 
 

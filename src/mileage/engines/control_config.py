@@ -25,7 +25,7 @@ class EngineControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """File that holds it, in place of token_env; it is read again after a 401."""
     lease_s: float = 10.0
     """1 to 3600. So long after the gateway was last heard of the engine's start values come back;
-    it is renewed after a third of that."""
+    it is renewed after a third of that, and an answer is waited for as long (30 s at most)."""
     step_budget: bool = False
     """Also have the engine decide how many prompt tokens each step has, so that the ITL target of
     `[slo]` is kept; for `governor.model.engine_policies`."""

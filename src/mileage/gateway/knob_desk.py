@@ -17,7 +17,7 @@ from mileage.core.replica import ReplicaView
 from mileage.core.slo import Slo
 from mileage.gateway.knob_seat import KnobSeat
 from mileage.gateway.knob_status import KnobEvent, KnobStatus
-from mileage.gateway.messages import Report
+from mileage.gateway.messages import ReplicaStatus, Report
 from mileage.policy.control_fault import ControlFault
 from mileage.policy.engine_knobs import ControlDocument
 
@@ -27,7 +27,6 @@ _PACE_S: Final = 0.25
 """Between two requests to an engine, whatever its answers are."""
 _STALE_S: Final = 5.0
 """An older report says nothing of what holds now."""
-_TIMEOUT_MIN_S: Final = 5.0
 _BROKEN_S: Final = 30.0
 _GIVE_BACK_S: Final = 2.0
 _EVENTS_MAX: Final = 100
@@ -60,6 +59,11 @@ class _Place(NamedTuple):
     task: asyncio.Task[None]
 
 
+class _Heard(NamedTuple):
+    report: Report
+    replicas: dict[str, ReplicaStatus]
+
+
 class KnobDesk:
     """Sends each engine what the limit that all workers keep together comes to.
 
@@ -75,7 +79,7 @@ class KnobDesk:
     ) -> None:
         self._live, self._clock = live, clock
         self._places: dict[str, _Place] = {}
-        self._reports: dict[int, Report] = {}
+        self._heard: dict[int, _Heard] = {}
         self._events: deque[KnobEvent] = deque(maxlen=_EVENTS_MAX)
 
     # --- life ---------------------------------------------------------------------------------
@@ -109,10 +113,9 @@ class KnobDesk:
 
     async def _run(self, engine: Controlled, seat: KnobSeat, news: asyncio.Event) -> None:
         """Ask the engine again and again, until cancelled."""
-        timeout_s = max(_TIMEOUT_MIN_S, engine.lease_s)
         paced_s = -math.inf
         while not seat.ended:
-            self._decide(seat)
+            self._decide((seat,))
             wait_s = max(seat.due_s, paced_s) - self._clock()
             if wait_s > 0.0:
                 with contextlib.suppress(TimeoutError):
@@ -123,7 +126,7 @@ class KnobDesk:
                     await asyncio.sleep(paced_s - self._clock())
                 continue
             try:
-                answer = await engine.control.ask(seat.body(self._clock()), timeout_s)
+                answer = await engine.control.ask(seat.body(self._clock()), seat.answer_max_s)
                 seat.heard(answer, self._clock())
                 paced_s = self._clock() + _PACE_S
             except Exception:  # a bug of ours costs the engine its cap, and nothing else
@@ -134,16 +137,18 @@ class KnobDesk:
 
     def report(self, report: Report) -> None:
         """A worker's limits."""
-        self._reports[report.pid] = report
-        for place in self._places.values():
-            due_s = place.seat.due_s
-            self._decide(place.seat)
-            if place.seat.due_s != due_s:
+        by_name = {status.name: status for status in report.replicas}
+        self._heard[report.pid] = _Heard(report, by_name)
+        places = list(self._places.values())
+        due_s = [place.seat.due_s for place in places]
+        self._decide([place.seat for place in places])
+        for place, before_s in zip(places, due_s, strict=True):
+            if place.seat.due_s != before_s:
                 place.news.set()
 
     def gone(self, pid: int) -> None:
         """The worker is no more."""
-        self._reports.pop(pid, None)
+        self._heard.pop(pid, None)
 
     def up(self, replica: str) -> None:
         """The replica was found to be up: it may be another process."""
@@ -167,15 +172,16 @@ class KnobDesk:
         self._events.append(event)
         _log.warning("engine %s: %s", event.replica, event.detail)
 
-    def _decide(self, seat: KnobSeat) -> None:
-        """Put what the workers' governors have decided into the seat, where they all have told."""
-        now_s = self._clock()
-        reports = [self._reports[pid] for pid in self._live() if pid in self._reports]
-        fresh = [report for report in reports if now_s - report.at_s <= _STALE_S]
-        if not fresh:
-            seat.decide(None, Slo(), now_s)
-        elif len(fresh) == len(list(self._live())):
-            limit = _limit(fresh, seat.replica, seat.limit)
+    def _decide(self, seats: Iterable[KnobSeat]) -> None:
+        """Put what the workers' governors have decided into seats, where they all have told."""
+        now_s, pids = self._clock(), list(self._live())
+        heard = [self._heard[pid] for pid in pids if pid in self._heard]
+        fresh = [each for each in heard if now_s - each.report.at_s <= _STALE_S]
+        if fresh and len(fresh) < len(pids):
+            return
+        acts = all(_acts(each.report) for each in fresh)
+        for seat in seats:
+            limit = _limit(fresh, seat.replica, seat.limit) if fresh and acts else None
             seat.decide(limit, _slo(fresh, seat.replica), now_s)
 
     # --- for people ---------------------------------------------------------------------------
@@ -202,33 +208,36 @@ async def _give_back(place: _Place) -> None:
         )
 
 
-def _limit(reports: Iterable[Report], replica: str, before: int | None) -> int | None:
+def _acts(report: Report) -> bool:
+    """Whether the worker's governor holds requests at its limits."""
+    governor = report.governor
+    if governor is None or governor.failure is not None or governor.state is None:
+        return False
+    return governor.state.mode == "act"
+
+
+def _limit(heard: Iterable[_Heard], replica: str, before: int | None) -> int | None:
     """What all workers together may send there; None: nothing is to be limited. While some of them
     do not use it yet, or any more, it is what it was `before`."""
     total = unused = 0
-    for report in reports:
-        governor = report.governor
-        if governor is None or governor.failure is not None or governor.state is None:
+    for each in heard:
+        status = each.replicas.get(replica)
+        if status is None:
+            continue
+        if status.state == "down":
+            unused += 1
+        elif status.limit is None:
             return None
-        if governor.state.mode != "act":
-            return None
-        for status in report.replicas:
-            if status.name != replica:
-                continue
-            if status.state == "down":
-                unused += 1
-            elif status.limit is None:
-                return None
-            else:
-                # Each worker rounds its share up.
-                total += math.ceil(status.limit)
+        else:
+            # Each worker rounds its share up.
+            total += math.ceil(status.limit)
     return before if total and unused else total or None
 
 
-def _slo(reports: Iterable[Report], replica: str) -> Slo:
+def _slo(heard: Iterable[_Heard], replica: str) -> Slo:
     """The targets of the replica's first model."""
-    for report in reports:
-        for status in report.replicas:
-            if status.name == replica and status.models and report.governor is not None:
-                return report.governor.slo.of(status.models[0])
+    for report, replicas in heard:
+        status = replicas.get(replica)
+        if status is not None and status.models and report.governor is not None:
+            return report.governor.slo.of(status.models[0])
     return Slo()

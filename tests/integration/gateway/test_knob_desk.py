@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,16 +17,23 @@ from mileage.core.replica import ReplicaView
 from mileage.core.slo import SloConfig
 from mileage.gateway.knob_desk import Controlled, KnobDesk
 from mileage.gateway.messages import GovernorReport, ReplicaStatus, Report
+from mileage.policy.control_fault import ControlFault
+from mileage.policy.engine_knobs import ControlDocument
 from mileage.wire.fetch import FetchError
 from tests.support.knob_site import URL, KnobSite, knob_site
 
 PATIENCE_S, LOOK_S = 60.0, 0.01
+GIVE_BACK = {"knobs": {"active_max": None}, "lease_s": 0.1}
 
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[KnobSite]:
     with knob_site(monkeypatch) as found:
         yield found
+
+
+def replica(name: str, limit: float | None, state: str = "up") -> ReplicaStatus:
+    return ReplicaStatus(name=name, state=state, models=("m",), in_flight=0, limit=limit)
 
 
 class World:
@@ -48,6 +55,7 @@ class World:
         state: str = "up",
         failure: str | None = None,
         age_s: float = 0.0,
+        replicas: list[ReplicaStatus] | None = None,
     ) -> None:
         governor = GovernorState(
             mode=mode,
@@ -61,7 +69,6 @@ class World:
             waiting={},
             decisions=[],
         )
-        status = ReplicaStatus(name="gpu", state=state, models=("m",), in_flight=0, limit=limit)
         self.desk.report(
             Report(
                 pid=pid,
@@ -71,7 +78,7 @@ class World:
                 draining=False,
                 ledger_ok=True,
                 families=[],
-                replicas=[status],
+                replicas=replicas or [replica("gpu", limit, state)],
                 governor=GovernorReport(state=governor, slo=SloConfig(), failure=failure),
             )
         )
@@ -151,7 +158,62 @@ def test_a_stop_gives_back_and_asks_nothing_more(site: KnobSite) -> None:
             made.report(1, 8.0)
             await made.active(8)
         assert site.scheduler.max_num_active_reqs == 64
-        assert site.asked[-1] == {"knobs": {"active_max": None}, "lease_s": None}
+        assert site.asked[-1] == GIVE_BACK
+
+    run(story)
+
+
+class Unanswered:
+    """The engine takes what it is asked for, and the answer never comes; looks are answered."""
+
+    def __init__(self, site: KnobSite) -> None:
+        self._control = site.control()
+
+    async def ask(
+        self, body: Mapping[str, Any] | None, timeout_s: float
+    ) -> ControlDocument | ControlFault:
+        answer = await self._control.ask(body, timeout_s)
+        if body is not None and body != GIVE_BACK:
+            await asyncio.Event().wait()
+        return answer
+
+
+def test_a_stop_gives_back_what_is_still_unanswered(site: KnobSite) -> None:
+    async def story() -> None:
+        async with world(site) as made:
+            await made.desk.configure({"gpu": Controlled(Unanswered(site), "b", 3600.0, False)})
+            made.report(1, 8.0)
+            await made.active(8)
+            assert made.desk.statuses()[0].state == "idle", "it has not said that it holds it"
+        assert (site.asked[-1], site.scheduler.max_num_active_reqs) == (GIVE_BACK, 64)
+
+    run(story)
+
+
+class Counted(list[ReplicaStatus]):
+    """A worker's replicas; how often they were gone through."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[ReplicaStatus]:
+        self.rounds += 1
+        return super().__iter__()
+
+
+def test_a_report_is_gone_through_once_however_many_engines_there_are(site: KnobSite) -> None:
+    async def story() -> None:
+        made = World(site, (1,))
+        try:
+            await made.desk.configure(
+                {f"gpu{index}": made.engine()["gpu"] for index in range(20)} | made.engine()
+            )
+            replicas = Counted([replica("gpu", 8.0), replica("gpu7", 9.0)])
+            made.report(1, None, replicas=replicas)
+            limits = {each.replica: each.limit for each in made.desk.statuses()}
+            assert (limits["gpu"], limits["gpu7"], limits["gpu8"]) == (8, 9, None)
+            assert replicas.rounds == 1
+        finally:
+            await made.desk.stop()
 
     run(story)
 
@@ -179,7 +241,7 @@ def test_an_engine_that_is_asked_otherwise_is_given_back_first(site: KnobSite) -
             await made.desk.configure(made.engine())
             assert len(site.asked) == before, "the same: it stays as it is"
             await made.desk.configure(made.engine("another token"))
-            assert site.asked[before] == {"knobs": {"active_max": None}, "lease_s": None}
+            assert site.asked[before] == GIVE_BACK
             await made.active(8)
             await made.desk.configure({})
             assert (made.desk.statuses(), site.scheduler.max_num_active_reqs) == ([], 64)

@@ -11,11 +11,13 @@ import pytest
 from mileage.core.slo import Slo
 from mileage.gateway.knob_seat import KnobSeat
 from mileage.gateway.knob_status import KnobEvent
+from mileage.policy.control_fault import ControlFault
 from mileage.wire.fetch import FetchError, FetchResponse
 from tests.support.control_site import engine
 from tests.support.knob_site import URL, KnobSite, knob_site
 
 NO_SLO = Slo()
+GIVE_BACK = {"knobs": {"active_max": None}, "lease_s": 0.1}
 
 
 class World:
@@ -170,7 +172,7 @@ def test_nothing_decided_gives_the_start_values_back(site: KnobSite) -> None:
     world = World(site)
     world.settle(12)
     world.decide(None)
-    assert world.wait() == {"knobs": {"active_max": None}, "lease_s": None}
+    assert world.wait() == GIVE_BACK
     assert (world.status.state, site.scheduler.max_num_active_reqs) == ("idle", 64)
     assert not world.seat.holds
 
@@ -185,7 +187,7 @@ def test_a_clamp_is_told(site: KnobSite) -> None:
     world.wait()
     assert world.kinds == ["restarted", "clamped"]
     # The next larger graph holds all that it runs: no cap keeps its steps shorter.
-    assert world.wait() == {"knobs": {"active_max": None}, "lease_s": None}
+    assert world.wait() == GIVE_BACK
 
 
 def test_an_engine_without_the_knob_is_told_of_and_left_alone(site: KnobSite) -> None:
@@ -237,3 +239,77 @@ def test_a_step_budget_that_is_refused_does_not_keep_the_limit_away(site: KnobSi
     assert world.wait() == {"knobs": {"active_max": 12}, "lease_s": 10.0}
     assert world.kinds == ["fault", "answers"]
     assert site.scheduler.max_num_active_reqs == 12
+
+
+def test_a_renewal_that_hangs_costs_no_lease(site: KnobSite) -> None:
+    world = World(site)
+    world.settle(12)
+    site.now_s = world.seat.due_s
+    assert world.seat.body(site.now_s) is not None
+    site.now_s += world.seat.answer_max_s
+    world.seat.heard(ControlFault("timeout", "no answer"), site.now_s)
+    world.wait()
+    assert (world.status.lapses_total, world.status.requests_total["timeout"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("lease_s", "answer_max_s"), [(1.0, 1 / 3), (10.0, 10 / 3), (3600.0, 30.0)]
+)
+def test_an_answer_is_waited_for_less_than_the_lease(lease_s: float, answer_max_s: float) -> None:
+    seat = KnobSeat("gpu", lease_s, lambda event: None, step_budget=False)
+    assert seat.answer_max_s == pytest.approx(answer_max_s)
+
+
+def test_the_lease_counts_from_when_it_was_asked_for(site: KnobSite) -> None:
+    world = World(site)
+    world.settle(12)
+    site.now_s = sent_s = world.seat.due_s
+    body = world.seat.body(sent_s)
+    answer = asyncio.run(world.control.ask(body, 1.0))
+    world.seat.heard(answer, sent_s + 3.0)
+    assert world.seat.due_s == pytest.approx(sent_s + 10 / 3)
+
+
+LOST = FetchError(URL, "timeout", "no answer within 3 s")
+
+
+def test_a_request_without_an_answer_is_given_back_and_nobody_elses(site: KnobSite) -> None:
+    site.start(scheduler={"requests": {}})
+    world = World(site, step_budget=True)
+    world.settle(12)
+    site.lost = LOST
+    world.decide(12, Slo(itl_s=0.05))
+    world.exchange()
+    assert world.seat.give_back() == GIVE_BACK
+    site.lost = None
+    world.decide(None)
+    assert world.wait() == GIVE_BACK
+    site.now_s += 1.0
+    world.exchange()
+    assert (world.status.step_budget, site.scheduler.max_num_active_reqs) == (None, 64)
+    assert world.kinds == ["fault", "answers"], "the lost request's version was no other one's"
+
+
+def test_a_first_request_counts_as_held_before_its_answer(site: KnobSite) -> None:
+    world = World(site)
+    world.decide(12)
+    world.exchange()
+    assert (world.seat.holds, world.status.state) == (False, "idle")
+    site.lost = LOST
+    assert world.seat.body(site.now_s) is not None
+    assert (world.seat.holds, world.status.state) == (True, "idle")
+    world.exchange()
+    assert world.seat.holds, "it was taken, and its answer is lost"
+    site.lost = None
+    world.decide(None)
+    assert world.wait() == GIVE_BACK
+    assert (world.seat.holds, site.scheduler.max_num_active_reqs) == (False, 64)
+
+
+def test_a_request_with_a_wrong_token_was_not_taken(site: KnobSite) -> None:
+    world = World(site)
+    world.decide(12)
+    world.exchange()
+    site.fault = FAULTS["wrong_token"]
+    world.exchange()
+    assert not world.seat.holds

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -55,14 +57,21 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--empty", action="store_true", help="answers have no token")
     parser.add_argument("--refuse-over", type=int, default=10_000, help="longer prompts: 400")
     parser.add_argument("--chat-only", action="store_true", help="no /v1/completions")
+    parser.add_argument("--api-key", help="401 without it ...")
+    parser.add_argument("--other-key", help="... where this is not the one")
+    parser.add_argument("--slow-s", type=float, default=0.0, help="of each prompt beside the first")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
     return parser.parse_args()
 
 
 def _handler(options: argparse.Namespace) -> type[BaseHTTPRequestHandler]:
+    prompts = itertools.count()
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/health":
+            if not self._may():
+                self._send(401, {"error": {"message": "another key"}})
+            elif self.path == "/health":
                 self._send(200, {})
             elif self.path == "/v1/models":
                 self._send(200, {"data": [{"id": "toy", "max_model_len": 256}]})
@@ -74,19 +83,27 @@ def _handler(options: argparse.Namespace) -> type[BaseHTTPRequestHandler]:
             if self.path == "/die":
                 os._exit(int(body["code"]))
             chat = self.path == "/v1/chat/completions"
-            if options.chat_only and not chat:
+            if not self._may():
+                self._send(401, {"error": {"message": "another key"}})
+            elif options.chat_only and not chat:
                 self._send(404, {"error": {"message": "no such path"}})
             elif options.tokens is not None and not options.tokens.exists():
                 self._send(503, {"error": {"message": "still loading"}})
             elif not chat and len(body["prompt"]) > options.refuse_over:
                 self._send(400, {"error": {"message": "the prompt is too long"}})
             else:
+                if next(prompts):
+                    time.sleep(options.slow_s)
                 text = "" if options.empty else "x"
                 choice: dict[str, Any] = (
                     {"text": text} if not chat else {"message": {"content": text}}
                 )
                 used = 0 if options.empty else 1
                 self._send(200, {"choices": [choice], "usage": {"completion_tokens": used}})
+
+        def _may(self) -> bool:
+            key = options.other_key or options.api_key
+            return key is None or self.headers["authorization"] == f"Bearer {key}"
 
         def _send(self, status: int, document: object) -> None:
             data = json.dumps(document).encode()

@@ -20,8 +20,9 @@ from mileage.cli.engine_launch_plan import planned_command
 from mileage.cli.engine_launch_show import show_event
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.whole_file import check_place, whole_file
+from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError, MileageError
-from mileage.engines.launch.events import Ended, LaunchEvent, Ready
+from mileage.engines.launch.events import Ended, LaunchEvent, Ready, Stopping
 from mileage.engines.launch.launch_command import LaunchCommand
 from mileage.engines.launch.log_stream import Echo, LogStream
 from mileage.engines.launch.ready_server import ReadyServer
@@ -84,6 +85,7 @@ def launch(
         host=host,
         port=port,
     )
+    require_at_least("--preload-reserve-gib", preload_reserve_gib, 0.0)
     settings = LaunchSettings(
         ready_timeout_s=ready_timeout_s,
         warm_timeout_s=warm_timeout_s,
@@ -217,7 +219,7 @@ class _Launched:
                     file.write(msgspec.json.encode(event) + b"\n")
             except MileageError as error:
                 self._console.print(f"{error}", markup=False, soft_wrap=True)
-        elif isinstance(event, Ended):
+        elif isinstance(event, Stopping | Ended):
             self._unready()
 
     def _unready(self) -> None:

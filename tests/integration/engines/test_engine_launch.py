@@ -97,6 +97,20 @@ def test_ready_only_after_a_token(tmp_path: Path) -> None:
         assert not (tmp_path / "ready").exists()
 
 
+def test_the_ready_file_goes_when_the_engine_is_told_to_end(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    place = ("--port", "0", "--warm", "1x1", "--ready-file", str(file), "--drain-s", "3600")
+    words = (*ENGINE, "--port", "{port}", "--deaf")
+    with Launching(tmp_path, "command", *place, "--", *words) as launching:
+        launching.event("ready")
+        wait_until(file.exists, "the file is there")
+        launching.signal(signal.SIGTERM)
+        wait_until(lambda: not file.exists(), "the file is gone")
+        assert launching.running
+        launching.signal(signal.SIGTERM)
+        assert launching.wait() == 128 + signal.SIGKILL
+
+
 def test_a_killed_launcher_leaves_nothing(tmp_path: Path) -> None:
     words = (*ENGINE, "--port", "{port}", "--child", str(tmp_path / "child"), "--deaf")
     with Launching(tmp_path, "command", "--port", "0", "--", *words) as launching:
@@ -202,8 +216,29 @@ def test_a_token_that_never_comes() -> None:
     assert isinstance(last, Ended)
     assert last.cause == "never_ready"
     assert last.why is not None
-    assert "was not ready within 3 s" in last.why
+    assert "gave no token within 3 s" in last.why
     assert "answered without a token" in last.why or not run.of(Up)
+
+
+def test_a_key_that_is_refused_is_not_tried_again() -> None:
+    run = Run("--other-key", "another", "--api-key", "mine")
+    assert run.code == 1
+    assert len(run.of(Started)) == 1
+    last = run.told[-1]
+    assert isinstance(last, Ended)
+    assert last.cause == "key_refused"
+    assert last.why == "lets nobody in with this API key: answered 401: another key"
+
+
+def test_the_key_of_any_command_is_used() -> None:
+    assert Run("--api-key", "mine", on=stop_when_ready).code == 0
+
+
+def test_a_warm_up_may_take_longer_than_the_first_token() -> None:
+    settings = msgspec.structs.replace(
+        QUICK, warm=(WarmShape(2, 1),), ready_timeout_s=3.0, restarts=20
+    )  # a busy machine may need a few starts until a token comes in time
+    assert Run("--slow-s", "1.6", settings=settings, on=stop_when_ready).code == 0
 
 
 def test_a_shape_that_is_refused_is_told_and_no_more() -> None:

@@ -35,7 +35,7 @@ from mileage.engines.launch.preload import Preloaded, preload
 from mileage.engines.launch.settings import LaunchSettings
 from mileage.engines.launch.start_history import StartHistory, StartRecord
 from mileage.engines.launch.start_watch import StartWatch
-from mileage.engines.launch.token_client import TokenClient
+from mileage.engines.launch.token_client import KeyRefusedError, TokenClient
 from mileage.engines.launch.warm_up import WarmTook, default_shapes, warm_up
 from mileage.engines.launch.weight_files import weight_files
 
@@ -185,20 +185,29 @@ class Supervisor:
             at_end = found.at_end
         return KeeperParams(command=self._command.words, environment=environment, at_end=at_end)
 
-    async def _reach_ready(self, ended: asyncio.Task[int]) -> str | None:
-        """Until it is ready, has ended or is to end; why it did not become ready in time."""
-        becoming = asyncio.create_task(self._become_ready())
-        stop = asyncio.create_task(self._stopping.wait())
+    async def _reach_ready(self, ended: asyncio.Task[int]) -> FailureCause | None:
+        """Until it is ready, has ended or is to end; why it will not be ready."""
+        client = TokenClient(self._command)
+        asking = asyncio.create_task(self._reach_token(client))
         timeout_s = self._settings.ready_timeout_s
-        await self._first(ended, becoming, timeout_s, stop)
-        if becoming.done() and not becoming.cancelled():
-            becoming.result()
-            return None
-        if ended.done() or self._stopping.is_set():
-            return None
-        assert self._watch is not None
-        last = f": {self._why}" if self._why else ""
-        return f"was not ready within {timeout_s:g} s, {self._watch.phase()}{last}"
+        await self._first(ended, asking, timeout_s, asyncio.create_task(self._stopping.wait()))
+        if asking.cancelled():
+            if ended.done() or self._stopping.is_set():
+                return None
+            assert self._watch is not None
+            last = f": {self._why}" if self._why else ""
+            told = f"gave no token within {timeout_s:g} s, {self._watch.phase()}{last}"
+            return FailureCause("never_ready", told, False)
+        try:
+            token_s = asking.result()
+        except KeyRefusedError as error:
+            key = "no API key" if self._command.api_key is None else "this API key"
+            return FailureCause("key_refused", f"lets nobody in with {key}: {error.message}", True)
+        warming = asyncio.create_task(self._become_warm(client, token_s))
+        await self._first(ended, warming, None, asyncio.create_task(self._stopping.wait()))
+        if not warming.cancelled():
+            warming.result()
+        return None
 
     async def _first(
         self,
@@ -216,10 +225,9 @@ class Supervisor:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _become_ready(self) -> None:
-        """Wait for its health, a first token, and its warm-up."""
+    async def _reach_token(self, client: TokenClient) -> float:
+        """Wait for its health and a first token; what this took, in seconds."""
         assert self._watch is not None
-        client = TokenClient(self._command)
         while True:
             if await client.is_up():
                 break
@@ -234,12 +242,18 @@ class Supervisor:
                 asked_s = time.monotonic()
                 await client.ask(1, timeout_s=timeout_s)
                 break
+            except KeyRefusedError:
+                raise  # however often it is asked
             except EngineError as error:
                 self._why = error.message
                 await asyncio.sleep(_RETRY_S)
-        token_s = time.monotonic() - asked_s
         self._watch.reached("first_token", time.monotonic())
         self._model = client.model
+        return time.monotonic() - asked_s
+
+    async def _become_warm(self, client: TokenClient, token_s: float) -> None:
+        """Warm it up, for as long as its requests may take; then it is ready."""
+        assert self._watch is not None
         self._warm = await warm_up(
             client,
             self._shapes(client.length_max),
@@ -275,12 +289,12 @@ class Supervisor:
         process.let_go()
         await drained
 
-    def _end(self, code: int, never: str | None, *, ready: bool) -> _Outcome:
+    def _end(self, code: int, never: FailureCause | None, *, ready: bool) -> _Outcome:
         """Tell how it ended."""
         self._log.end()
         cause: FailureCause | None = None
         if never is not None:
-            cause, code = FailureCause("never_ready", never, False), NEVER_READY
+            cause, code = never, NEVER_READY
         elif code != 0 and not self._stopping.is_set():
             cause = failure_cause(self._log.tail(_CAUSE_LINES), code)
         asked = self._stopping.is_set()

@@ -11,7 +11,7 @@ from mileage.engines.kinds import KINDS, MODELS_PATH
 from mileage.engines.launch.launch_command import LaunchCommand
 from mileage.wire.fetch import FetchError, FetchResponse, fetch
 
-__all__ = ["RefusedError", "TokenClient"]
+__all__ = ["KeyRefusedError", "RefusedError", "TokenClient"]
 
 _HEALTH_S: Final = 5.0
 _TOKENS: Final = 4
@@ -20,11 +20,16 @@ _FIRST_ID: Final = 10
 _IDS: Final = 200
 """Token ids that every vocabulary has; the first one of each prompt differs, so that no cache of
 prefixes shortens it."""
+_KEY_REFUSED: Final = (401, 403)
 _MESSAGE_MAX: Final = 300
 
 
 class RefusedError(EngineError):
     """The engine refuses such a request: asking again does not help."""
+
+
+class KeyRefusedError(RefusedError):
+    """It wants another API key: no request will help."""
 
 
 class TokenClient:
@@ -41,7 +46,10 @@ class TokenClient:
         """The longest prompt and answer together, where the engine tells."""
 
     async def is_up(self) -> bool:
-        """Does it answer that it is healthy? A server without such a page is up if it answers."""
+        """Does it answer that it is healthy? A server without such a page is up if it answers.
+
+        So is one that shows it to nobody without a key: a request for a token tells more.
+        """
         missing = 0
         paths = KINDS[self._command.engine_kind].health_paths
         if self._command.kind == "command":
@@ -53,16 +61,18 @@ class TokenClient:
                 return False
             if answer.status < 300:
                 return True
-            missing += answer.status in (404, 405)
+            missing += answer.status in (*_KEY_REFUSED, 404, 405)
         return missing == len(paths)
 
     async def find_model(self, *, timeout_s: float) -> None:
-        """Ask for the name of a model that it serves. Raises EngineError."""
+        """Ask for the name of a model that it serves. Raises EngineError, KeyRefusedError."""
         answer = await self._get(MODELS_PATH, timeout_s=timeout_s)
         try:
             first = msgspec.json.decode(answer.body)["data"][0]
             self.model = str(first["id"])
         except (msgspec.DecodeError, LookupError, TypeError):
+            if self._command.model is None and answer.status in _KEY_REFUSED:
+                raise self._refused(answer) from None
             if self._command.model is None:
                 raise EngineError(
                     self._command.url, f"{MODELS_PATH} names no model ({answer.status})"
@@ -75,7 +85,8 @@ class TokenClient:
         self.length_max = length if isinstance(length, int) else None
 
     async def ask(self, prompt_tokens: int, *, timeout_s: float) -> None:
-        """Return once tokens came. Raises EngineError, RefusedError for an answer of 4xx.
+        """Return once tokens came. Raises EngineError, RefusedError for an answer of 4xx, of these
+        KeyRefusedError for 401 and 403.
 
         The prompt is token ids; a server that takes none gets words, one that completes no
         prompts a chat.
@@ -93,9 +104,13 @@ class TokenClient:
             if prompt_tokens > 1:  # it is the length that it may refuse
                 break
             self._form = following
-        text = _message(answer)
+        raise self._refused(answer)
+
+    def _refused(self, answer: FetchResponse) -> EngineError:
         kind = RefusedError if 400 <= answer.status < 500 else EngineError
-        raise kind(self._command.url, f"answered {answer.status}: {text}")
+        if answer.status in _KEY_REFUSED:
+            kind = KeyRefusedError
+        return kind(self._command.url, f"answered {answer.status}: {_message(answer)}")
 
     async def _post(self, prompt_tokens: int, timeout_s: float) -> FetchResponse:
         first = _FIRST_ID + self._asked % _IDS

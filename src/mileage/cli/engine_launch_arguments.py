@@ -72,7 +72,7 @@ ReadyFile = Annotated[
     Path | None,
     typer.Option(help="File that is there, with the start's phases, while it is ready."),
 ]
-ReadyTimeoutS = Annotated[float, typer.Option(help="Seconds until it must be ready.")]
+ReadyTimeoutS = Annotated[float, typer.Option(help="Seconds until its first token must be there.")]
 Warm = Annotated[
     list[str] | None,
     typer.Option(
@@ -84,7 +84,7 @@ WarmTimeoutS = Annotated[float, typer.Option(help="Seconds for one request of th
 DrainS = Annotated[float, typer.Option(help="Seconds between SIGTERM and SIGKILL.")]
 Restarts = Annotated[int, typer.Option(help="Failures in a row after which it stays down.")]
 BackoffS = Annotated[
-    float, typer.Option("--restart-backoff-s", help="Pause before a restart; doubles each time.")
+    float, typer.Option("--restart-backoff-s", help="Pause before a restart; doubles, up to 60 s.")
 ]
 StableS = Annotated[float, typer.Option(help="Ready for so long, it has not failed in a row.")]
 LogFile = Annotated[

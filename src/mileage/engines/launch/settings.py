@@ -22,7 +22,8 @@ class LaunchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a launch, by the names of the command line's."""
 
     ready_timeout_s: float = 1800.0
-    """From the process's start to the first token; a start that takes longer has failed."""
+    """From the process's start to the first token; a start that takes longer has failed. The
+    warm-up that follows has the bounds of its requests."""
     warm_timeout_s: float = 300.0
     """Of each request of the warm-up."""
     drain_s: float = 60.0
@@ -30,7 +31,7 @@ class LaunchSettings(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 3
     """Failures in a row after which it is not started again."""
     backoff_s: float = 1.0
-    """Pause before the first restart; doubles each time."""
+    """Pause before the first restart; doubles each time, up to `backoff_max_s`."""
     backoff_max_s: float = 60.0
     stable_s: float = 600.0
     """An engine that was ready for so long has not failed in a row."""
@@ -50,6 +51,6 @@ class LaunchSettings(msgspec.Struct, frozen=True, kw_only=True):
         require_positive("--warm-timeout-s", self.warm_timeout_s)
         require_at_least("--drain-s", self.drain_s, 0.0)
         require_range("--restarts", self.restarts, 0, 1_000_000)
-        require_up_to("--restart-backoff-s", self.backoff_s, 3600.0)
+        require_up_to("--restart-backoff-s", self.backoff_s, self.backoff_max_s)
         require_at_least("--stable-s", self.stable_s, 0.0)
         require_at_least("--preload-reserve-gib", self.preload_reserve_bytes / 2**30, 0.0)

@@ -1,8 +1,8 @@
-"""write_files(): the files of a deployment, in a directory, and what is said of them."""
+"""write_files(), tell_files(): a deployment's files in a directory, and what is said of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,11 +11,11 @@ import typer
 from mileage.cli.whole_file import whole_file
 from mileage.core.errors import ConfigError
 
-__all__ = ["write_files"]
+__all__ = ["tell_files", "write_files"]
 
 
-def write_files(out: Path, files: Mapping[str, bytes], *, as_json: bool) -> None:
-    """Write the files by name into `out`, and name them; directories are made where missing.
+def write_files(out: Path, files: Mapping[str, bytes]) -> list[str]:
+    """Write the files by name into `out`; their paths. Directories are made where missing.
 
     A file that is there already is replaced. Raises ConfigError where one cannot be written.
     """
@@ -27,7 +27,11 @@ def write_files(out: Path, files: Mapping[str, bytes], *, as_json: bool) -> None
     for name, content in files.items():
         with whole_file(out / name, key="--out") as file:
             file.write(content)
-    paths = [str(out / name) for name in files]
+    return [str(out / name) for name in files]
+
+
+def tell_files(paths: Sequence[str], *, as_json: bool) -> None:
+    """Say what was written."""
     if as_json:
         typer.echo(msgspec.json.encode({"files": paths}))
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mileage.cli.deploy_files import write_files
+from mileage.cli.deploy_files import tell_files, write_files
 from mileage.deploy.grafana_dashboard import dashboard_json
 
 __all__ = ["register_grafana"]
@@ -29,4 +29,5 @@ def grafana(
 
     Example: mileage deploy grafana --out grafana
     """
-    write_files(out, {"mileage-dashboard.json": dashboard_json()}, as_json=as_json)
+    paths = write_files(out, {"mileage-dashboard.json": dashboard_json()})
+    tell_files(paths, as_json=as_json)

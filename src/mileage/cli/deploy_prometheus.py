@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mileage.cli.deploy_files import write_files
+from mileage.cli.deploy_files import tell_files, write_files
 from mileage.deploy.burn_rate import Objective
 from mileage.deploy.prometheus_rules import rules_yaml
 from mileage.deploy.scrape_config import scrape_yaml
@@ -53,4 +53,4 @@ def prometheus(
         _RULES: rules_yaml(goal),
         "prometheus.yml": scrape_yaml(targets, _RULES, token_file=token_file),
     }
-    write_files(out, files, as_json=as_json)
+    tell_files(write_files(out, files), as_json=as_json)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from mileage.cli.deploy_files import write_files
+from mileage.cli.deploy_files import tell_files, write_files
 from mileage.cli.plan_file import read_plan_document
 from mileage.cli.planned_model import planned_model, with_tokens
 from mileage.cli.terminal_text import safe_text
@@ -39,7 +39,10 @@ def config(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the files into this directory. [default: print them]"),
+        typer.Option(
+            help="Write the files into this directory; the commands name them there. "
+            "[default: print them]"
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if the engine cannot be told all of it.")
@@ -64,15 +67,16 @@ def config(
         model = planned_model(chosen, asked)
         if chosen == "onnx":
             asked = with_tokens(asked)
-        found = configure(chosen, asked, model)
+        found = configure(chosen, asked, model, out)
     except ConfigError as error:
         raise document.placed(error) from None
+    written = None
     if out is not None:
-        files = {name: text.encode() for name, text in found.files.items()}
-        write_files(out, files, as_json=as_json)
-    if as_json and out is None:
-        typer.echo(msgspec.json.encode(_document(found)))
-    elif not as_json:
+        written = write_files(out, {name: text.encode() for name, text in found.files.items()})
+    if as_json:
+        typer.echo(msgspec.json.encode(_document(found, written)))
+    else:
+        tell_files(written or (), as_json=False)
         _show(found, files=out is None)
     for warning in found.warnings:
         typer.echo(f"mileage: {warning.field}: {safe_text(warning.message)}", err=True)
@@ -80,12 +84,13 @@ def config(
         raise typer.Exit(1)
 
 
-def _document(found: Configuration) -> dict[str, Any]:
+def _document(found: Configuration, written: list[str] | None) -> dict[str, Any]:
+    """`files` by name, or the paths of those that were written."""
     return {
         "engine": found.engine,
         "commands": [{"argv": words, "line": _line(found, words)} for words in found.commands],
         "environment": found.environment,
-        "files": found.files,
+        "files": found.files if written is None else written,
         "warnings": found.warnings,
         "kv_cache": found.kv_cache,
     }

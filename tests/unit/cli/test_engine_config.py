@@ -72,6 +72,24 @@ def test_files_are_written_where_asked(plan: Path, tmp_path: Path) -> None:
     assert 'name: "llama"' in (out / "model_repository/llama/config.pbtxt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "file"),
+    [
+        ("trtllm", "--config {}/config.yaml", "config.yaml"),
+        ("triton", "--model-repository={}/model_repository", "model_repository/llama/config.pbtxt"),
+    ],
+)
+def test_commands_name_the_files_where_they_were_written(
+    plan: Path, tmp_path: Path, name: str, option: str, file: str
+) -> None:
+    out = tmp_path / "out"
+    done = run(name, str(plan), "--out", str(out), "--json")
+    document = json.loads(done.stdout)
+    assert option.format(out) in document["commands"][0]["line"]
+    assert document["files"] == [str(out / file)]
+    assert option.format(out) in run(name, str(plan), "--out", str(out)).stdout
+
+
 def test_tokens_and_shape_come_from_config_json(tmp_path: Path) -> None:
     config = {
         "model_type": "llama",

@@ -110,6 +110,21 @@ def test_sglang_is_told_what_weights_and_cache_take_of_the_card() -> None:
     assert "gpu_memory_ratio" not in warned(found)
 
 
+def test_each_instance_of_sglang_has_its_share_of_what_those_before_it_leave() -> None:
+    two = plan(instances=2, tensor_parallel=1)
+    found = configure("sglang", two, SIZED)
+    cache = found.kv_cache
+    assert cache is not None
+    first, second = (read["--mem-fraction-static"] for read in check_sglang(found))
+    static = cache.bytes + cache.weights_bytes
+    taken = 0.45 * cache.gpu_bytes
+    for share, free in ((first, cache.gpu_bytes), (second, cache.gpu_bytes - taken)):
+        assert share * free == pytest.approx(static, rel=0.005)
+    assert "start them in turn" in warned(found)["instances"]
+    shares = [read["--mem-fraction-static"] for read in check_sglang(configure("sglang", two))]
+    assert shares == [0.45, 0.818]
+
+
 def test_pages_of_tensorrt_llm_are_those_of_the_cost_model() -> None:
     found = configure("trtllm", PLAN, SIZED)
     cache = check_trtllm(found)["kv_cache_config"]
@@ -179,6 +194,31 @@ def test_triton_tells_tensorrt_llm_of_its_cache() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("fields", "count", "devices"),
+    [
+        pytest.param({"instances": 2, "tensor_parallel": 1}, 8, "0;1;2;3;0;1;2;3", id="one each"),
+        pytest.param({"tensor_parallel": 2}, 2, "0,1;2,3", id="two each"),
+        pytest.param({"tensor_parallel": 2, "pipeline_parallel": 2}, 1, "0,1,2,3", id="one of all"),
+    ],
+)
+def test_triton_shares_gpus_out_to_instances_of_tensorrt_llm(
+    fields: dict[str, Any], count: int, devices: str
+) -> None:
+    found = configure("triton", plan(**fields, triton=TritonPlan(gpus=(0, 1, 2, 3))))
+    message = check_triton(found)
+    (group,) = message.instance_group
+    assert (group.count, list(group.gpus)) == (count, [])
+    assert message.parameters["gpu_device_ids"].string_value == devices
+    assert found.environment == {"TRTLLM_ORCHESTRATOR": "1"}
+
+
+def test_one_gpu_of_triton_needs_no_processes_of_its_own() -> None:
+    found = configure("triton", plan(tensor_parallel=1, triton=TritonPlan(gpus=(3,))))
+    assert check_triton(found).parameters["gpu_device_ids"].string_value == "3"
+    assert found.environment == {}
+
+
 def test_llama_cpp_divides_its_context_among_slots() -> None:
     words = llama_server_arguments(plan(model="/m.gguf", kv_dtype="int8"))
     assert words[words.index("--ctx-size") + 1] == str(8192 * 64)
@@ -226,6 +266,9 @@ def test_onnx_of_an_edge_device() -> None:
         pytest.param("trtllm", {"block_tokens": 48}, "block_tokens", id="no power of two"),
         pytest.param("vllm", {"lora": LoraPlan(rank_max=600)}, "lora.rank_max", id="rank"),
         pytest.param("triton", {"served_name": "a/b"}, "served_name", id="no directory's name"),
+        pytest.param(
+            "triton", {"triton": TritonPlan(gpus=(0, 1, 2))}, "triton.gpus", id="half an instance"
+        ),
         pytest.param("onnx", {"context_max_tokens": None}, "context_max_tokens", id="no context"),
         pytest.param("onnx", {}, "onnx.type", id="no family"),
     ],

@@ -55,8 +55,9 @@ class CacheSize(msgspec.Struct, frozen=True, kw_only=True):
     free_ratio: float
     """The cache over what is free once the weights are there and the largest step was computed: as
     the instance sees it that starts last."""
-    static_ratio: float
-    """Weights and cache together, of the whole GPU."""
+    static_ratios: tuple[float, ...]
+    """Weights and cache together, for each instance: of what is free when it starts, after those
+    before it."""
     contexts: int | None
     """Requests of the plan's `context_max_tokens` that fit at once; None without one."""
 
@@ -100,7 +101,10 @@ def cache_size(
         weights_bytes=use.weights,
         gpu_bytes=float(gpu.memory_bytes),
         free_ratio=_share(use.kv, _free(use, gpu, plan.instances)),
-        static_ratio=_share(use.kv + use.weights, float(gpu.memory_bytes)),
+        static_ratios=tuple(
+            _share(use.kv + use.weights, gpu.memory_bytes - before * use.total)
+            for before in range(plan.instances)
+        ),
         contexts=None if context is None else tokens // context,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -37,11 +38,15 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configure(
-    engine: PlannedEngine, plan: EnginePlan, model: ServedModel | None = None
+    engine: PlannedEngine,
+    plan: EnginePlan,
+    model: ServedModel | None = None,
+    directory: PurePath | None = None,
 ) -> Configuration:
     """Commands and files that start the engine so, with a warning for all that it has no words for.
 
-    With a GPU and the model's shape the KV cache is computed, and that all fits is checked. Raises
+    With a GPU and the model's shape the KV cache is computed, and that all fits is checked.
+    `directory`: where the files will be, as the commands name it; None: where they run. Raises
     ConfigError, with the plan's field, for what the engine has not.
     """
     model = model or ServedModel()
@@ -59,9 +64,9 @@ def configure(
         case "sglang":
             found = sglang_configuration(plan, cache)
         case "trtllm":
-            found = trtllm_configuration(plan, cache)
+            found = trtllm_configuration(plan, cache, directory)
         case "triton":
-            found = triton_configuration(plan, cache)
+            found = triton_configuration(plan, cache, directory)
         case "llamacpp":
             found = llama_server_configuration(plan)
     if cache is None:

@@ -101,7 +101,9 @@ class TritonPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     backend: Literal["tensorrt_llm", "python", "onnxruntime"] = "tensorrt_llm"
     """What runs the model."""
     gpus: tuple[int, ...] = ()
-    """Indexes of the GPUs that instances are made on, `instances` on each. Empty: all there are."""
+    """Indexes of the GPUs that instances are made on, `instances` on each (tensorrt_llm: on each
+    tensor_parallel x pipeline_parallel of them, in this order). Empty: all there are; tensorrt_llm
+    then chooses."""
 
     def __post_init__(self) -> None:
         for gpu in self.gpus:

@@ -23,6 +23,10 @@ _WEIGHTS: Final = {
     "fp4": "modelopt_fp4",
 }
 _COMMAND: Final = ("python3", "-m", "sglang.launch_server")
+_IN_TURN: Final = (
+    "start them in turn, each once the one before it serves: SGLang's share is of the memory that "
+    "is free when it starts"
+)
 
 
 def sglang_arguments(
@@ -70,7 +74,7 @@ def _arguments(fields: PlanFields, instance: int, cache: CacheSize | None) -> tu
     fields.take("context_max_tokens", "running_max", "block_tokens", "prefix_caching")
     if plan.prefix_caching is False:  # it has one unless told otherwise
         words.append("--disable-radix-cache")
-    words += [*_prefill(fields), *_memory(fields, cache), *_graphs(fields)]
+    words += [*_prefill(fields), *_memory(fields, instance, cache), *_graphs(fields)]
     words += [*_lora(fields), *_speculation(fields)]
     return tuple(words)
 
@@ -92,11 +96,13 @@ def _prefill(fields: PlanFields) -> list[str]:
     return words
 
 
-def _memory(fields: PlanFields, cache: CacheSize | None) -> list[str]:
+def _memory(fields: PlanFields, instance: int, cache: CacheSize | None) -> list[str]:
     ratio = fields.plan.instance_memory_ratio
+    if fields.plan.instances > 1 and (cache is not None or ratio is not None):
+        fields.warn("instances", _IN_TURN)
     if cache is not None:
         fields.take("gpu_memory_ratio")
-        return ["--mem-fraction-static", f"{cache.static_ratio:g}"]
+        return ["--mem-fraction-static", f"{cache.static_ratios[instance]:g}"]
     if ratio is None:
         return []
     fields.warn(
@@ -104,7 +110,8 @@ def _memory(fields: PlanFields, cache: CacheSize | None) -> list[str]:
         "SGLang's share is of weights and KV cache, and steps need memory beside it: lower it if "
         "memory runs out, or name the gpu",
     )
-    return ["--mem-fraction-static", f"{ratio:g}"]
+    share = int(1000 * ratio / (1 - instance * ratio)) / 1000  # of what those before it leave
+    return ["--mem-fraction-static", f"{max(0.001, share):g}"]
 
 
 def _graphs(fields: PlanFields) -> list[str]:

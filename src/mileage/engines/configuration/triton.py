@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Final
 
 import msgspec
@@ -58,11 +59,13 @@ _OUTPUTS: Final[tuple[_Tensor, ...]] = (
 )
 
 
-def triton_configuration(plan: EnginePlan, cache: CacheSize | None = None) -> Configuration:
+def triton_configuration(
+    plan: EnginePlan, cache: CacheSize | None = None, directory: PurePath | None = None
+) -> Configuration:
     """The command of the server, and the config.pbtxt of the model in its repository.
 
-    `cache`: what was computed of one instance's KV cache. Raises ConfigError for a name that is no
-    directory's, and for what Triton has not.
+    `cache`: what was computed of one instance's KV cache; `directory`: where the repository will
+    be. Raises ConfigError for a name that is no directory's, and for what Triton has not.
     """
     fields = PlanFields(plan, _TITLE)
     name = _name(fields)
@@ -76,13 +79,18 @@ def triton_configuration(plan: EnginePlan, cache: CacheSize | None = None) -> Co
         lines += _tensors("output", _OUTPUTS)
         # Tokens are answered one by one.
         lines += ["model_transaction_policy {", "  decoupled: true", "}", ""]
-    lines += [*_instances(fields), *_batching(fields, batch)]
+    devices = _device_sets(fields)
+    lines += [*_instances(fields, devices), *_batching(fields, batch)]
     if plan.triton.backend == "tensorrt_llm":
-        lines += _parameters(fields, cache)
-    command = ("tritonserver", f"--model-repository={_REPOSITORY}", f"--http-address={plan.host}")
+        lines += _parameters(fields, cache, devices)
+    repository = (directory or PurePath()) / _REPOSITORY
+    command = ("tritonserver", f"--model-repository={repository}", f"--http-address={plan.host}")
+    spread = bool(devices) and len(plan.triton.gpus) > 1
     return Configuration(
         engine="triton",
         commands=((*command, f"--http-port={plan.port}"),),
+        # Else all of its executors are in the server's own process.
+        environment={"TRTLLM_ORCHESTRATOR": "1"} if spread else {},
         files={f"{_REPOSITORY}/{name}/config.pbtxt": "\n".join(lines).rstrip() + "\n"},
         warnings=fields.warnings(),
         kv_cache=cache,
@@ -115,10 +123,25 @@ def _tensors(kind: str, tensors: Iterable[_Tensor]) -> list[str]:
     return [*lines, ""]
 
 
-def _instances(fields: PlanFields) -> list[str]:
+def _device_sets(fields: PlanFields) -> list[tuple[int, ...]]:
+    """The GPUs of each instance that TensorRT-LLM makes; none where the plan leaves them to it.
+
+    ConfigError where they cannot be shared out to whole instances.
+    """
+    plan = fields.plan
+    gpus, each = plan.triton.gpus, plan.tensor_parallel * plan.pipeline_parallel
+    if plan.triton.backend != "tensorrt_llm":
+        return []
+    if len(gpus) % each:
+        expected = f"a multiple of {each} GPUs (tensor_parallel x pipeline_parallel)"
+        raise fields.refuse("triton.gpus", list(gpus), expected)
+    return [gpus[at : at + each] for at in range(0, len(gpus), each)] * plan.instances
+
+
+def _instances(fields: PlanFields, devices: list[tuple[int, ...]]) -> list[str]:
     plan = fields.plan
     fields.take("instances")
-    lines = ["instance_group {", f"  count: {plan.instances}"]
+    lines = ["instance_group {", f"  count: {len(devices) or plan.instances}"]
     if plan.triton.backend == "tensorrt_llm":
         lines.append("  kind: KIND_CPU")  # its executor takes the GPUs itself: gpu_device_ids
     else:
@@ -145,7 +168,9 @@ def _batching(fields: PlanFields, batch: int) -> list[str]:
     return [*lines, "}", ""]
 
 
-def _parameters(fields: PlanFields, cache: CacheSize | None) -> list[str]:
+def _parameters(
+    fields: PlanFields, cache: CacheSize | None, devices: list[tuple[int, ...]]
+) -> list[str]:
     plan = fields.plan
     fields.take("trtllm.engine_dir", "prefix_caching", "chunked_prefill", "gpu_memory_ratio")
     for name in (
@@ -181,8 +206,8 @@ def _parameters(fields: PlanFields, cache: CacheSize | None) -> list[str]:
     ):
         if wanted is not None:
             found[key] = str(wanted).lower()
-    if plan.triton.gpus:
-        found["gpu_device_ids"] = ",".join(map(str, plan.triton.gpus))
+    if devices:  # of one instance by commas, of several by semicolons
+        found["gpu_device_ids"] = ";".join(",".join(map(str, gpus)) for gpus in devices)
     if plan.lora is not None:
         fields.take("lora.rank_max")
         found["lora_cache_max_adapter_size"] = str(plan.lora.rank_max)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
@@ -22,13 +23,16 @@ _NGRAM_MATCH: Final = 3
 _AT_CONVERSION: Final = "decided when the checkpoint is converted and quantised"
 
 
-def trtllm_configuration(plan: EnginePlan, cache: CacheSize | None = None) -> Configuration:
+def trtllm_configuration(
+    plan: EnginePlan, cache: CacheSize | None = None, directory: PurePath | None = None
+) -> Configuration:
     """trtllm-build where an engine is built, then trtllm-serve for each instance, and its YAML.
 
-    `cache`: what was computed of one instance's KV cache. Raises ConfigError for what TensorRT-LLM
-    has not.
+    `cache`: what was computed of one instance's KV cache; `directory`: where the YAML will be.
+    Raises ConfigError for what TensorRT-LLM has not.
     """
     fields = PlanFields(plan, _TITLE)
+    file = str((directory or PurePath()) / _FILE)
     built = plan.trtllm.backend == "tensorrt"
     options = trtllm_options(plan, cache, fields)
     model = plan.trtllm.engine_dir if built else plan.model
@@ -37,7 +41,7 @@ def trtllm_configuration(plan: EnginePlan, cache: CacheSize | None = None) -> Co
         (*serve, "--port", str(plan.port + instance), "--backend", plan.trtllm.backend)
         for instance in range(plan.instances)
     ]
-    commands = [(*words, "--config", _FILE) for words in commands]
+    commands = [(*words, "--config", file) for words in commands]
     if built:
         commands.insert(0, ("trtllm-build", *trtllm_build_arguments(plan, fields)))
         commands = [

@@ -27,7 +27,10 @@ _WAIT_S = 60.0
 
 
 class Launching:
-    """A launcher with what it printed: `events` are its documents, `log` is its other output."""
+    """A launcher with what it printed: `events` are its documents, `log` is its other output.
+
+    `stderr`: a descriptor that gets the latter instead.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Launching:
         kind: str,
         *arguments: str,
         environment: Mapping[str, str] = {},
+        stderr: int | None = None,
     ) -> None:
         self.directory = directory
         self._stdout, self._log = directory / "events.jsonl", directory / "launch.log"
@@ -44,6 +48,7 @@ class Launching:
             "XDG_STATE_HOME": str(directory / "state"),
             **environment,
         }
+        self._stderr = stderr
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -53,7 +58,7 @@ class Launching:
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=log,
+                stderr=log if self._stderr is None else self._stderr,
             )
         return self
 

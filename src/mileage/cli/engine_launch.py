@@ -23,6 +23,7 @@ from mileage.cli.whole_file import check_place, whole_file
 from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError, MileageError
 from mileage.engines.launch.events import Ended, LaunchEvent, Ready, Stopping
+from mileage.engines.launch.family import adopt_orphans
 from mileage.engines.launch.launch_command import LaunchCommand
 from mileage.engines.launch.log_stream import Echo, LogStream
 from mileage.engines.launch.ready_server import ReadyServer
@@ -175,7 +176,8 @@ class _Launched:
         self._command, self._settings, self._shown = command, settings, shown
         self._ready = ready
         self._console = Console(stderr=True, highlight=False)
-        self._echo = None if shown.quiet else Echo(sys.stderr.buffer)
+        self._stderr = Echo(sys.stderr.fileno())
+        self._stdout = Echo(sys.stdout.fileno()) if shown.as_json else None
         self._history = StartHistory(state_directory() / HISTORY_FILE)
 
     async def run(self) -> int:
@@ -188,6 +190,7 @@ class _Launched:
             history=self._history,
         )
         server = None if self._ready is None else ReadyServer(*self._ready, supervisor.state)
+        adopt_orphans()  # what outlives a keeper that is killed
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
@@ -195,22 +198,26 @@ class _Launched:
         try:
             if server is not None:
                 await server.start()
-                self._console.print(f"readiness at port {server.port}, /ready")
+                self._stderr.tell(f"readiness at port {server.port}, /ready\n")
             return await supervisor.run()
         finally:
             if server is not None:
                 await server.stop()
             self._unready()
-            if self._echo is not None:
-                await asyncio.to_thread(self._echo.close)
+            for echo in (self._stderr, self._stdout):
+                if echo is not None:
+                    await asyncio.to_thread(echo.close)
 
     def _make_log(self, read: Callable[[str], None]) -> LogStream:
-        return LogStream(self._shown.log, echo=self._echo, read=read)
+        echo = None if self._shown.quiet else self._stderr
+        return LogStream(self._shown.log, echo=echo, read=read)
 
     def _tell(self, event: LaunchEvent) -> None:
-        if self._shown.as_json:
-            typer.echo(msgspec.json.encode(event).decode())
-        show_event(self._console, event, quiet=self._echo is None)
+        if self._stdout is not None:
+            self._stdout.tell(msgspec.json.encode(event).decode() + "\n")
+        with self._console.capture() as lines:
+            show_event(self._console, event, quiet=self._shown.quiet)
+        self._stderr.tell(lines.get())
         if self._shown.ready_file is None:
             return
         if isinstance(event, Ready):
@@ -218,7 +225,7 @@ class _Launched:
                 with whole_file(self._shown.ready_file, key="--ready-file") as file:
                     file.write(msgspec.json.encode(event) + b"\n")
             except MileageError as error:
-                self._console.print(f"{error}", markup=False, soft_wrap=True)
+                self._stderr.tell(f"{error}\n")
         elif isinstance(event, Stopping | Ended):
             self._unready()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -97,6 +98,26 @@ def test_ready_only_after_a_token(tmp_path: Path) -> None:
         assert not (tmp_path / "ready").exists()
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["stalled", "closed"])
+def test_output_that_nobody_reads_holds_nothing_up(tmp_path: Path, closed: bool) -> None:
+    (tmp_path / "log").write_text("a line of the engine's log\n" * 10_000)
+    words = (*ENGINE, "--port", "{port}", "--log", str(tmp_path / "log"))
+    options = ("--port", "0", "--warm", "1x1", "--", *words)
+    unread, stderr = os.pipe()
+    try:
+        with Launching(tmp_path, "command", *options, stderr=stderr) as launching:
+            os.close(stderr)
+            if closed:
+                os.close(unread)
+            launching.event("ready")
+            launching.signal(signal.SIGTERM)
+            assert launching.wait() == 0
+        assert launching.event("ended")["asked"]
+    finally:
+        if not closed:
+            os.close(unread)
+
+
 def test_the_ready_file_goes_when_the_engine_is_told_to_end(tmp_path: Path) -> None:
     file = tmp_path / "ready"
     place = ("--port", "0", "--warm", "1x1", "--ready-file", str(file), "--drain-s", "3600")
@@ -124,18 +145,18 @@ def test_a_killed_launcher_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_killed_keeper_leaves_nothing(tmp_path: Path) -> None:
-    def kill_keeper(run: Run, event: LaunchEvent) -> None:
-        if isinstance(event, Started):
-            family.append(event.pid)
-        if isinstance(event, Ready):
-            family.extend(p.pid for p in psutil.Process(family[0]).children())
-            psutil.Process(family[0]).kill()
-
-    family: list[int] = []
-    run = Run(settings=msgspec.structs.replace(QUICK, restarts=0), on=kill_keeper)
-    assert run.code == -signal.SIGKILL
-    assert len(family) == 2
-    wait_until(lambda: not any(map(_lives, family)), "the engine died with its keeper")
+    child = tmp_path / "child"
+    words = (*ENGINE, "--port", "{port}", "--child", str(child), "--deaf")
+    place = ("--port", "0", "--warm", "1x1", "--restarts", "0")
+    with Launching(tmp_path, "command", *place, "--", *words) as launching:
+        keeper = launching.event("started")["pid"]
+        launching.event("ready")
+        family = launching.family()
+        assert len(family) == 3
+        psutil.Process(keeper).kill()
+        assert launching.wait() == 128 + signal.SIGKILL
+        assert not any(_lives(process.pid) for process in family)
+        assert launching.event("ended")["exit_code"] == -signal.SIGKILL
 
 
 def _lives(pid: int) -> bool:

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import signal
 import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import Callable
+from asyncio.subprocess import PIPE, STDOUT, Process, SubprocessStreamProtocol
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
+import psutil
 
 from mileage.core.errors import EngineError
+from mileage.engines.launch.family import adopts_orphans, kill_family
 from mileage.engines.launch.keeper_params import KeeperParams
 
 __all__ = ["EngineProcess"]
@@ -22,27 +24,61 @@ _READ_BYTES: Final = 65_536
 _LOG_END_S: Final = 5.0
 
 
-class EngineProcess:
-    """A running engine; make one with `start`. `output` gets its bytes as they come."""
+class _Protocol(SubprocessStreamProtocol):
+    """Tells that the process has ended, also while others hold its pipes: `Process.wait` does not
+    return until they let go of them."""
 
-    def __init__(self, process: Process, output: Callable[[bytes], None]) -> None:
-        self._process, self._output = process, output
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=_READ_BYTES, loop=loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class EngineProcess:
+    """A running engine; make one with `start`. `output` gets its bytes as they come.
+
+    Should its keeper be killed, the engine's processes become this process's own where it adopts
+    orphans. They are killed then; `others`, its children from before, are not.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.SubprocessTransport,
+        protocol: _Protocol,
+        output: Callable[[bytes], None],
+        others: Collection[psutil.Process],
+    ) -> None:
+        self._transport, self._exited = transport, protocol.exited
+        self._process = Process(transport, protocol, asyncio.get_running_loop())
+        self._output, self._others = output, others
         self._reader = asyncio.create_task(self._read())
+        self._ended = asyncio.create_task(self._end())
 
     @classmethod
     async def start(cls, params: KeeperParams, output: Callable[[bytes], None]) -> EngineProcess:
         """Start the keeper, and with it the engine. Raises EngineError where that fails."""
+        loop = asyncio.get_running_loop()
+        others = frozenset(psutil.Process().children())
         try:
-            process = await asyncio.create_subprocess_exec(
-                *_KEEPER, stdin=PIPE, stdout=PIPE, stderr=STDOUT, start_new_session=True
+            transport, protocol = await loop.subprocess_exec(
+                lambda: _Protocol(loop),
+                *_KEEPER,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=STDOUT,
+                start_new_session=True,
             )
         except OSError as error:
             raise EngineError(params.command[0], f"cannot be started: {error}") from error
-        running = cls(process, output)
-        assert process.stdin is not None
+        running = cls(transport, protocol, output, others)
+        stdin = running._process.stdin
+        assert stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(msgspec.json.encode(params) + b"\n")
-            await process.stdin.drain()
+            stdin.write(msgspec.json.encode(params) + b"\n")
+            await stdin.drain()
         return running
 
     @property
@@ -52,9 +88,7 @@ class EngineProcess:
 
     async def wait(self) -> int:
         """The engine's exit code, or -N where signal N ended it; all of its log has been read."""
-        code = await self._process.wait()
-        await asyncio.wait({self._reader}, timeout=_LOG_END_S)
-        return code
+        return await asyncio.shield(self._ended)
 
     async def stop(self, drain_s: float) -> int:
         """Ask it to end by SIGTERM, wait so long, then kill what is left; returns as `wait`."""
@@ -72,6 +106,17 @@ class EngineProcess:
         """Have all of it killed at once: the keeper does so when it sees that nobody holds it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    async def _end(self) -> int:
+        await self._exited.wait()
+        code = self._process.returncode
+        assert code is not None
+        if adopts_orphans():
+            await asyncio.to_thread(kill_family, self._others)
+        await asyncio.wait({self._reader}, timeout=_LOG_END_S)
+        self._reader.cancel()
+        self._transport.close()  # a process that is none of these may hold its other end
+        return code
 
     async def _read(self) -> None:
         assert self._process.stdout is not None

@@ -11,7 +11,6 @@ and SIGINT are passed on to the engine alone. Orphans of the engine become the k
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import select
@@ -19,22 +18,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from types import FrameType
 from typing import Final
 
 import msgspec
 import psutil
 
+from mileage.engines.launch.family import adopt_orphans, die_with_parent, kill_family
 from mileage.engines.launch.keeper_params import AtEnd, KeeperParams
 
 __all__ = ["CANNOT_START", "main"]
 
 CANNOT_START: Final = 127
 """As of a shell: the program is not there, or is none."""
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
-_GONE_S: Final = 10.0
 _AT_END_S: Final = 10.0
 
 
@@ -47,7 +43,7 @@ def main() -> int:
     if not line:
         return 0  # the launcher is gone already
     params = msgspec.json.decode(line, type=KeeperParams)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     try:
         engine = _start(params)
     except OSError as error:
@@ -60,14 +56,9 @@ def main() -> int:
     if engine.poll() is None:
         engine.kill()
     code = engine.wait()  # before the others: whoever reaps it gets its exit code
-    _kill_family()
+    kill_family()
     _end(params.at_end)
     return code
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _wake_on_child() -> int:
@@ -83,7 +74,7 @@ def _start(params: KeeperParams) -> subprocess.Popen[bytes]:
     own = os.getpid()
 
     def die_with_keeper() -> None:  # safe: this process has one thread
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if os.getppid() != own:
             os._exit(CANNOT_START)
 
@@ -121,19 +112,6 @@ def _reap_orphans(engine_pid: int) -> None:
                 os.waitpid(process.pid, os.WNOHANG)
 
 
-def _kill_family() -> None:
-    """Kill all that descends from here, those that were orphaned too; it must be gone."""
-    due_s = time.monotonic() + _GONE_S
-    while time.monotonic() < due_s:
-        family = psutil.Process().children(recursive=True)
-        if not family:
-            return
-        for process in family:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(family, timeout=0.2)  # reaps
-
-
 def _end(at_end: AtEnd) -> None:
     if at_end.command:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -146,7 +124,7 @@ def _end(at_end: AtEnd) -> None:
                 timeout=_AT_END_S,
                 check=False,
             )
-        _kill_family()
+        kill_family()
     for path in at_end.remove:
         shutil.rmtree(path, ignore_errors=True)
 

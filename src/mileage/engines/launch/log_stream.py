@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import re
+import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from mileage.engines.embedded.child_log import ChildLog
 
@@ -59,37 +61,47 @@ class LogStream:
 
 
 class Echo:
-    """Writes to a terminal or pipe from a thread: whoever does not read it holds nobody up.
+    """Writes to a terminal or pipe from a thread: whoever does not read it holds nobody up, and
+    what nobody reads any more is lost.
 
-    What does not fit into the queue is dropped, and counted.
+    It writes to the descriptor itself: a thread that waits in a Python file has its lock, and then
+    the interpreter cannot end.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._queue: queue.Queue[bytes | None] = queue.Queue(_QUEUE_MAX)
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine-log", daemon=True)
         self._thread.start()
         self.dropped = 0
 
     def write(self, data: bytes) -> None:
-        """Write when there is time for it."""
-        try:
-            self._queue.put_nowait(data)
-        except queue.Full:
+        """Write when there is time for it. What there is too much of is dropped, and counted."""
+        if self._queue.qsize() < _QUEUE_MAX:
+            self._queue.put(data)
+        else:
             self.dropped += 1
+
+    def tell(self, text: str) -> None:
+        """Write this whatever else waits: it is rare, and short."""
+        self._queue.put(text.encode(errors="replace"))
 
     def close(self) -> None:
         """Write what is queued, for at most two seconds."""
-        try:
-            self._queue.put(None, timeout=_CLOSE_S)
-        except queue.Full:
-            return
+        self._queue.put(None)
         self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         while (data := self._queue.get()) is not None:
             try:
-                self._file.write(data)
-                self._file.flush()
-            except (OSError, ValueError):
+                while data:
+                    data = data[self._write(data) :]
+            except OSError:
                 continue  # nobody reads it any more
+
+    def _write(self, data: bytes) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:  # another process that has it made it so
+            select.select([], [self._descriptor], [])
+            return 0

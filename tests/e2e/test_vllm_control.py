@@ -249,11 +249,11 @@ def test_a_gateway_governs_the_engine_and_killing_it_brings_the_start_values_bac
         assert (found["policy"]["budget"], found["policy"]["itl_target_s"]) == ("model", 5.0)
         assert load.failures == []
         row = wait_until(
-            lambda: (row := gateway.replica("gpu"))["control"]["applied"] == 4 and row,
+            lambda: (row := gateway.replica("gpu"))["control"]["state"] == "held" and row,
             "it is told",
             PATIENCE_S,
         )
-        assert (row["control"]["state"], row["control"]["asked"], row["limit"]) == ("held", 4, 4)
+        assert (row["control"]["applied"], row["control"]["asked"], row["limit"]) == (4, 4, 4)
         assert row["running_max"] == SLOTS
         (tmp_path / "mileage.toml").write_text(governed(server, 3, 6.0, step_budget=True))
         gateway.admin("/api/v1/config/reload", "POST")
@@ -273,7 +273,7 @@ def test_a_gateway_that_stops_gives_the_start_values_back_at_once(
     with Gateway(tmp_path, config=config, environment=environment):
         control.until("in force", lambda found: found["applied"]["active_max"] == 4)
     found = control.get()
-    assert (found["applied"], found["lease_s"]) == (found["start"], None)
+    assert (found["applied"], found["lease_s"]) == (found["start"], 0.1)
 
 
 def test_the_command_shows_and_sets(server: VllmServer, control: Control) -> None:

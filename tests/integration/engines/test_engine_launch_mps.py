@@ -12,7 +12,7 @@ import pytest
 
 from mileage.core.errors import ConfigError, EngineError
 from mileage.engines.launch.mps import start_mps
-from tests.support.gateway import run_mileage
+from tests.support.gateway import run_mileage, wait_until
 from tests.support.launching import ENGINE, Launching
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -47,6 +47,22 @@ def test_the_daemon_lives_as_long_as_the_engine(tmp_path: Path, control: str) ->
         assert launching.wait() == 0
     assert (log / "commands").read_text() == "quit\n"
     assert not pipe.parent.exists()
+
+
+def test_a_restart_leaves_the_daemon_to_those_that_share_it(tmp_path: Path, control: str) -> None:
+    pipe, log = tmp_path / "pipe", tmp_path / "log"
+    options = ("--mps", "--mps-pipe-dir", str(pipe), "--mps-log-dir", str(log))
+    quick = ("--port", "0", "--warm", "1x1", "--restart-backoff-s", "0.01")
+    fails = ("--starts", str(tmp_path / "starts"), "--exit", "3", "--exits", "1")
+    words = (*ENGINE, "--port", "{port}", *fails)
+    with Launching(tmp_path, "command", *quick, *options, "--", *words) as launching:
+        launching.event("ready")
+        assert launching.event("ended")["exit_code"] == 3
+        assert (log / "commands").read_text() == "get_server_list\n"
+        launching.signal(signal.SIGKILL)
+        launching.wait()
+        wait_until(lambda: not (pipe / "control.pid").exists(), "the daemon has ended")
+    assert (log / "commands").read_text() == "get_server_list\nquit\n"
 
 
 def test_a_daemon_that_runs_is_used_and_left_alone(tmp_path: Path, control: str) -> None:

@@ -17,9 +17,9 @@ from mileage.core.errors import EngineError
 from mileage.engines.launch.family import adopts_orphans, kill_family
 from mileage.engines.launch.keeper_params import KeeperParams
 
-__all__ = ["EngineProcess"]
+__all__ = ["KEEPER", "EngineProcess"]
 
-_KEEPER: Final = (sys.executable, "-m", "mileage.engines.launch.keeper")
+KEEPER: Final = (sys.executable, "-m", "mileage.engines.launch.keeper")
 _READ_BYTES: Final = 65_536
 _LOG_END_S: Final = 5.0
 
@@ -58,18 +58,28 @@ class EngineProcess:
         self._ended = asyncio.create_task(self._end())
 
     @classmethod
-    async def start(cls, params: KeeperParams, output: Callable[[bytes], None]) -> EngineProcess:
-        """Start the keeper, and with it the engine. Raises EngineError where that fails."""
+    async def start(
+        cls,
+        params: KeeperParams,
+        output: Callable[[bytes], None],
+        *,
+        descriptors: Collection[int] = (),
+    ) -> EngineProcess:
+        """Start the keeper, and with it the engine. Raises EngineError where that fails.
+
+        `descriptors` are the keeper's until it ends, and not the engine's.
+        """
         loop = asyncio.get_running_loop()
         others = frozenset(psutil.Process().children())
         try:
             transport, protocol = await loop.subprocess_exec(
                 lambda: _Protocol(loop),
-                *_KEEPER,
+                *KEEPER,
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=STDOUT,
                 start_new_session=True,
+                pass_fds=tuple(descriptors),
             )
         except OSError as error:
             raise EngineError(params.command[0], f"cannot be started: {error}") from error

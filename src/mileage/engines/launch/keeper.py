@@ -6,6 +6,8 @@ the launcher asks for it or has been killed, everything that the engine started 
 and SIGINT are passed on to the engine alone. Orphans of the engine become the keeper's children
 (PR_SET_CHILD_SUBREAPER), so that none is overlooked, and the engine dies with the keeper
 (PR_SET_PDEATHSIG).
+
+Without an engine it keeps what engines share: it ends that when its standard input closes.
 """
 
 from __future__ import annotations
@@ -44,12 +46,13 @@ def main() -> int:
         return 0  # the launcher is gone already
     params = msgspec.json.decode(line, type=KeeperParams)
     adopt_orphans()
+    if not params.command:
+        return _keep_for_all(params.at_end)
     try:
         engine = _start(params)
     except OSError as error:
         text = f"{params.command[0]}: cannot be started: {error.strerror or error}\n"
         os.write(2, text.encode())
-        _end(params.at_end)
         return CANNOT_START
     signal.signal(signal.SIGTERM, lambda number, frame: _pass_on(engine, number, frame))
     _wait(engine, woken)
@@ -57,8 +60,14 @@ def main() -> int:
         engine.kill()
     code = engine.wait()  # before the others: whoever reaps it gets its exit code
     kill_family()
-    _end(params.at_end)
     return code
+
+
+def _keep_for_all(at_end: AtEnd) -> int:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of a whole service: the engines end first
+    sys.stdin.buffer.read()
+    _end(at_end)
+    return 0
 
 
 def _wake_on_child() -> int:

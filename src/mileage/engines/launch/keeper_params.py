@@ -8,7 +8,7 @@ __all__ = ["AtEnd", "KeeperParams"]
 
 
 class AtEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done once the engine is gone: a command with its input, and directories removed."""
+    """What is done when engines are gone: a command with its input, and directories removed."""
 
     command: tuple[str, ...] = ()
     text: str = ""
@@ -17,8 +17,11 @@ class AtEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeeperParams(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's command; `environment` is added to the keeper's own."""
+    """The engine's command; `environment` is added to the keeper's own.
 
-    command: tuple[str, ...]
+    Without a command there is no engine: `at_end` is done when standard input closes.
+    """
+
+    command: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     at_end: AtEnd = AtEnd()

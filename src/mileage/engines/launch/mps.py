@@ -36,7 +36,7 @@ class Mps(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     """Of the engine."""
     at_end: AtEnd
-    """What the keeper does when the engine is gone."""
+    """What a keeper does when all that use it here are gone."""
 
 
 def start_mps(
@@ -53,11 +53,12 @@ def start_mps(
     """
     if active_thread_percentage is not None and not 1 <= active_thread_percentage <= 100:
         raise ConfigError("--mps-active-thread-percentage", active_thread_percentage, "1..100")
-    if pipe_directory is not None and len(pipe_directory) > _PIPE_PATH_MAX:
-        expected = f"a path of at most {_PIPE_PATH_MAX} characters: a socket is made in it"
-        raise ConfigError("--mps-pipe-dir", pipe_directory, expected)
     own = tempfile.mkdtemp(prefix="mileage-mps-") if pipe_directory is None else None
     pipe = pipe_directory or f"{own}/pipe"
+    if len(pipe) > _PIPE_PATH_MAX:
+        _remove(own)
+        expected = f"a path of at most {_PIPE_PATH_MAX} characters: a socket is made in it"
+        raise ConfigError("--mps-pipe-dir", pipe, expected)
     log = log_directory or (f"{own}/log" if own else f"{pipe}-log")
     where = {"CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": log}
     try:

@@ -27,10 +27,10 @@ from mileage.engines.launch.events import (
     Up,
     Warmed,
 )
-from mileage.engines.launch.keeper_params import AtEnd, KeeperParams
+from mileage.engines.launch.keeper_params import KeeperParams
 from mileage.engines.launch.launch_command import LaunchCommand
 from mileage.engines.launch.log_stream import LogStream
-from mileage.engines.launch.mps import start_mps
+from mileage.engines.launch.mps_hold import MpsHold
 from mileage.engines.launch.preload import Preloaded, preload
 from mileage.engines.launch.settings import LaunchSettings
 from mileage.engines.launch.start_history import StartHistory, StartRecord
@@ -67,6 +67,7 @@ class Supervisor:
         self._command, self._settings = command, settings
         self._log = make_log(self._take_line)
         self._tell, self._history = tell, history
+        self._mps = None if settings.mps is None else MpsHold(settings.mps)
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
         self._watch: StartWatch | None = None
         self._started_s = 0.0
@@ -103,8 +104,15 @@ class Supervisor:
 
         Raises EngineError where it cannot be started at all: its port is taken, MPS is missing.
         """
-        failures = 0
         self._command.check_port()
+        try:
+            return await self._run()
+        finally:
+            if self._mps is not None:
+                await asyncio.to_thread(self._mps.close)
+
+    async def _run(self) -> int:
+        failures = 0
         while True:
             self._attempt += 1
             ended, ready_for_s = await self._once()
@@ -139,7 +147,8 @@ class Supervisor:
         """One life of the engine, and for how long it was ready."""
         params = await self._params()
         self._begin()
-        process = await EngineProcess.start(params, self._log.feed)
+        held = () if self._mps is None else self._mps.descriptors
+        process = await EngineProcess.start(params, self._log.feed, descriptors=held)
         self._tell(
             Started(
                 after_s=0.0,
@@ -177,13 +186,10 @@ class Supervisor:
         self._log.begin()
 
     async def _params(self) -> KeeperParams:
-        mps, at_end = self._settings.mps, AtEnd()
         environment = {**_OUTPUT, **self._command.environment}
-        if mps is not None:
-            found = await asyncio.to_thread(start_mps, **msgspec.structs.asdict(mps))
-            environment |= found.environment
-            at_end = found.at_end
-        return KeeperParams(command=self._command.words, environment=environment, at_end=at_end)
+        if self._mps is not None:
+            environment |= await asyncio.to_thread(self._mps.start)
+        return KeeperParams(command=self._command.words, environment=environment)
 
     async def _reach_ready(self, ended: asyncio.Task[int]) -> FailureCause | None:
         """Until it is ready, has ended or is to end; why it will not be ready."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from mileage.gateway.audio_header import audio_duration_s
 from mileage.gateway.image_header import image_size
 from mileage.policy.modality import VIDEO_PATCHES, audio_frames, image_patches
 
-__all__ = ["NO_MEDIA", "Media", "find_media", "may_have_media"]
+__all__ = ["NO_MEDIA", "Media", "find_media", "may_have_media", "media_field"]
 
 IMAGE_PATCHES_TOTAL_MAX = 40_000_000
 AUDIO_FRAMES_TOTAL_MAX = 40_000_000
@@ -45,6 +46,12 @@ _KINDS: dict[str, _Kind] = {
     "video_url": "video",
     "input_audio": "audio",
     "audio_url": "audio_url",
+}
+_FIELDS: dict[_Kind, tuple[str, ...]] = {
+    "image": ("image_url", "source"),
+    "video": ("video_url",),
+    "audio": ("input_audio",),
+    "audio_url": ("audio_url",),
 }
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _UNKNOWN_PATCHES = image_patches(*UNKNOWN_IMAGE_PX)
@@ -152,6 +159,17 @@ def _has_more(raw: bytes, char: bytes, most: int) -> bool:
         if at < 0:
             return False
     return raw.count(char) > most
+
+
+def media_field(part: Mapping[str, object]) -> str | None:
+    """The field of a part that holds its image, audio or video; None where it is no such part."""
+    named = part.get("type")
+    if named is None:
+        return next((f for of in _FIELDS.values() for f in of[:1] if part.get(f)), None)
+    kind = _KINDS.get(named) if isinstance(named, str) else None
+    if kind is None:
+        return None
+    return next((field for field in _FIELDS[kind] if part.get(field)), None)
 
 
 def _kind_of(part: _Part) -> _Kind | None:

@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from mileage.core.request import Endpoint
-from mileage.gateway.prompt_text import prompt_pieces
+from mileage.gateway.bodies import BYTES_PER_TOKEN
+from mileage.gateway.prompt_pieces import PromptPieces
 from mileage.gateway.tokenizer_file import BatchTokenizer
 
 __all__ = ["PromptCounter"]
@@ -21,7 +22,6 @@ _KEPT_CHARS_MIN: Final = 256
 """Shorter texts are counted in less time than they are found."""
 _DIGEST_BYTES: Final = 16
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-_encode = msgspec.json.Encoder().encode
 
 
 class PromptCounter:
@@ -41,17 +41,18 @@ class PromptCounter:
     def count(self, endpoint: Endpoint, body: bytes) -> int | None:
         """Tokens of the prompt's text and tools, at least 1; None where the prompt is no text.
 
-        A prompt of token ids has as many as there are. Raises msgspec.DecodeError or ValueError for
-        a body, or a text, that cannot be read.
+        A prompt of token ids has as many as there are; of files and signatures, which no tokenizer
+        reads, four bytes are a token, as of what is estimated. Raises msgspec.DecodeError or
+        ValueError for a body, or a text, that cannot be read.
         """
         fields = _decode(body)
         prompt = {"completions": "prompt", "embeddings": "input"}.get(endpoint)
         if prompt is not None and (ids := _token_ids(fields.get(prompt))) is not None:
             return max(1, ids)
-        pieces = list(prompt_pieces(endpoint, fields))
-        if fields.get("tools"):
-            pieces.append(_encode(fields["tools"]).decode())
-        return max(1, self._count(pieces)) if pieces else None
+        pieces = PromptPieces(endpoint, fields)
+        if not pieces.texts and not pieces.opaque_bytes:
+            return None
+        return max(1, self._count(pieces.texts) + pieces.opaque_bytes // BYTES_PER_TOKEN)
 
     def _count(self, pieces: list[str]) -> int:
         found, new, digests = 0, [], []

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from mileage.core.request import Endpoint
 
-__all__ = ["prompt_pieces", "prompt_text"]
+__all__ = ["PROMPT_FIELDS", "prompt_text"]
 
 BODY_BYTES_MAX: Final = 256 * 1024
-_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+PROMPT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "chat": ("messages",),
     "completions": ("prompt",),
     "responses": ("instructions", "input"),
@@ -21,13 +21,12 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
 """Fields of each endpoint that hold the prompt, in the order in which the model reads them."""
 _DEPTH_MAX: Final = 6
 _TEXTS: Final = ("content", "text", "input_text")
-_PIECES: Final = (*_TEXTS, "tool_calls", "function", "name", "arguments", "output")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def prompt_text(endpoint: Endpoint, body: bytes) -> str | None:
     """All text of the prompt; None for endpoints without one, and bodies too large to look at."""
-    names = _FIELDS.get(endpoint)
+    names = PROMPT_FIELDS.get(endpoint)
     if names is None or len(body) > BODY_BYTES_MAX:
         return None
     try:
@@ -37,20 +36,14 @@ def prompt_text(endpoint: Endpoint, body: bytes) -> str | None:
     return "\n".join(text for name in names for text in _texts(fields.get(name), _DEPTH_MAX))
 
 
-def prompt_pieces(endpoint: Endpoint, fields: Mapping[str, Any]) -> Iterator[str]:
-    """Each text of a prompt by itself: messages, parts of them, and what tools were called with."""
-    for name in _FIELDS.get(endpoint, ("input",)):  # of embeddings
-        yield from _texts(fields.get(name), 2 * _DEPTH_MAX, _PIECES)
-
-
-def _texts(value: object, depth: int, names: tuple[str, ...] = _TEXTS) -> Iterator[str]:
+def _texts(value: object, depth: int) -> Iterator[str]:
     if depth == 0:
         return
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item, depth - 1, names)
+            yield from _texts(item, depth - 1)
     elif isinstance(value, dict):
-        for name in names:
-            yield from _texts(value.get(name), depth - 1, names)
+        for name in _TEXTS:
+            yield from _texts(value.get(name), depth - 1)

@@ -137,6 +137,7 @@ class _Model:
     """What was learned of one model's requests."""
 
     __slots__ = (
+        "counted_ratio",
         "doubted_s",
         "gpu_ns_per_work",
         "gpu_ns_per_work_mean",
@@ -147,6 +148,9 @@ class _Model:
     def __init__(self) -> None:
         self.prompt_ratio = _Highest()
         """Prompt tokens by the engine's count, per token of our estimate with a template."""
+        self.counted_ratio = _Highest()
+        """The same of prompts that a tokenizer counted: what an estimate is off by tells nothing
+        of a count."""
         self.output_tokens = _Highest()
         """Of each answer."""
         self.gpu_ns_per_work = _Highest()
@@ -276,7 +280,8 @@ class SpendEstimator:
                 del self._models[next(iter(self._models))]
             model = self._models[request.model] = _Model()
         model.doubted_s = None
-        model.prompt_ratio.add(prompt_tokens / _expected_prompt_tokens(request))
+        ratio = model.counted_ratio if request.prompt_counted else model.prompt_ratio
+        ratio.add(prompt_tokens / _expected_prompt_tokens(request))
         if request.endpoint != "embeddings":
             model.output_tokens.add(output_tokens / max(1, request.choices))
         if gpu_ns > 0:
@@ -301,10 +306,17 @@ def _prompt_tokens(request: Request, model: _Model | None) -> tuple[int, int]:
     if request.prompt_tokens_max is not None:
         besides = expected - request.prompt_tokens_estimate
         most = request.prompt_tokens_max + math.ceil(_BYTES_PER_TOKEN * besides)
-    ratio = None if model is None else model.prompt_ratio.value()
+    ratio = None
+    if model is not None:
+        seen = model.counted_ratio if request.prompt_counted else model.prompt_ratio
+        ratio = seen.value()
     if ratio is None:
         return most, min(most, expected)
     likely = math.ceil(ratio * expected - _ROUNDING)
+    if request.prompt_counted:
+        # Of a count only little is learned: one prompt whose count missed a part of it, or whose
+        # tokenizer is another model's, would make all others dearer than their bytes can be.
+        return most, min(most, likely)
     # A model with a long template of its own has more than the bytes tell.
     return max(most, likely), likely
 

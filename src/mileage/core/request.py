@@ -51,3 +51,5 @@ class Request(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     batch_items: int = 1
     prefix_blocks: tuple[int, ...] = ()
     prefix_block_tokens: int = 0
+    prompt_counted: bool = False
+    """`prompt_tokens_estimate` is a count by the model's tokenizer."""

@@ -107,7 +107,9 @@ class Exchange:
 
     def counted(self, prompt_tokens: int) -> None:
         """Its prompt has so many tokens, by its model's tokenizer."""
-        request = msgspec.structs.replace(self.request, prompt_tokens_estimate=prompt_tokens)
+        request = msgspec.structs.replace(
+            self.request, prompt_tokens_estimate=prompt_tokens, prompt_counted=True
+        )
         self.request = self.call.request = request
 
     def hold_back(self) -> None:

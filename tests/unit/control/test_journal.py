@@ -193,6 +193,18 @@ def test_fields_that_an_older_version_did_not_write_have_their_defaults() -> Non
     assert msgspec.structs.asdict(record.event)["itl_p99_s"] is None
 
 
+def test_arrivals_that_say_nothing_of_counting_are_of_estimated_prompts() -> None:
+    request = EVENTS[0]
+    assert isinstance(request, Arrived)
+    written = msgspec.structs.asdict(request.request)
+    del written["prompt_counted"]
+    data = encode_header(header(events=(("arrived", tuple(written)),)))
+    encoder = BatchEncoder()
+    encoder.begin(data)
+    (record,), _ = decode(data + encoder._frame([(0, 1.0, [*written.values()])]))
+    assert record.event == request
+
+
 @pytest.mark.parametrize(
     "fields",
     [

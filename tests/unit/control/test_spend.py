@@ -131,6 +131,69 @@ def test_a_model_with_a_long_template_raises_the_bound() -> None:
     assert estimate.most.tokens == estimate.likely.tokens == 1000 + 20
 
 
+COUNTED = {
+    "prompt_tokens_estimate": 39_000,
+    "prompt_tokens_max": 40_000,
+    "prompt_counted": True,
+    "output_tokens_max": 50,
+}
+
+
+def learned(estimator: SpendEstimator, prompt_tokens: int, **fields: Any) -> None:
+    estimator.actual(ask(**fields), gpu_ns=1000, prompt_tokens=prompt_tokens, output_tokens=1)
+
+
+def test_how_far_estimates_are_off_says_nothing_of_counts() -> None:
+    estimator = SpendEstimator(GPU_COSTS)
+    for _ in range(8):  # digits, a token each
+        learned(estimator, 3900, prompt_tokens_estimate=1000, prompt_tokens_max=4000)
+    counted = estimator.estimate(ask(**COUNTED))
+    assert counted.most.tokens == 40_000 + 64 + 50
+    assert counted.likely.tokens == 39_000 + 16 + 1
+    for _ in range(8):
+        learned(estimator, 39_016, **COUNTED)
+    estimated = estimator.estimate(ask(prompt_tokens_estimate=1000, output_tokens_max=50))
+    assert estimated.likely.tokens == 3900 + 1
+
+
+def test_a_count_that_missed_most_of_its_prompt_moves_no_bound_above_the_bytes() -> None:
+    estimator = SpendEstimator(GPU_COSTS)
+    for _ in range(8):
+        learned(estimator, 2016, prompt_tokens_estimate=2000, prompt_counted=True)
+    learned(
+        estimator,
+        25_000,
+        prompt_tokens_estimate=3,
+        prompt_tokens_max=100_240,
+        prompt_counted=True,
+    )
+    counted = estimator.estimate(
+        ask(
+            prompt_tokens_estimate=2000,
+            prompt_tokens_max=8000,
+            prompt_counted=True,
+            output_tokens_max=50,
+        )
+    )
+    assert counted.most.tokens == 8000 + 64 + 50
+    assert counted.likely.tokens <= counted.most.tokens
+    estimated = estimator.estimate(ask(prompt_tokens_max=400, output_tokens_max=50))
+    assert estimated.most.tokens == 400 + 64 + 50
+
+
+def test_what_a_model_adds_to_counted_prompts_is_learned() -> None:
+    estimator = SpendEstimator(GPU_COSTS)
+    fields: dict[str, Any] = {
+        "prompt_tokens_estimate": 1984,
+        "prompt_tokens_max": 8000,
+        "prompt_counted": True,
+    }
+    for _ in range(8):
+        learned(estimator, 2200, **fields)
+    estimate = estimator.estimate(ask(output_tokens_max=50, **fields))
+    assert estimate.likely.tokens == 2200 + 1
+
+
 def test_gpu_time_is_learned_per_unit_of_work_with_a_margin() -> None:
     estimator = taught(*[(90, 20)] * 10, gpu_ns_per_work=1000)
     estimate = estimator.estimate(ask(output_tokens_max=20))

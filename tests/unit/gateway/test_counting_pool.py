@@ -230,6 +230,7 @@ def test_the_controller_is_told_the_count_and_nothing_of_who_has_left(tmp_path: 
         return arrivals.requests
 
     short, counted = asyncio.run(main())
+    assert (short.prompt_counted, counted.prompt_counted) == (False, True)
     assert short.prompt_tokens_estimate == 4
     assert counted.prompt_tokens_estimate == 30
     assert counted.prompt_tokens_max is not None

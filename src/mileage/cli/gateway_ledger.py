@@ -99,7 +99,10 @@ class GatewayLedger:
             return None
         return LedgerStatus(
             ok=status.error is None,
-            error=status.error or status.damage or status.attribution_error,
+            error=status.error
+            or status.damage
+            or status.attribution_error
+            or status.engine_requests_error,
             rows_total=status.rows_total,
             lag_bytes=status.lag_bytes,
             lost_total=status.lost_total,

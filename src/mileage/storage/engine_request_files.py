@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mileage.core.errors import LedgerError
 from mileage.ledger.engine_request import EngineRequest
 from mileage.ledger.step_record import STEP_LENGTH
 from mileage.storage.connection import Transactions
@@ -44,7 +45,8 @@ class EngineRequestFiles:
 
     So each record counts once, whenever this process dies: rows and how far their file is read are
     written in one transaction. What is damaged hides the rest of its file, is logged, and costs
-    those requests what their engine said of them, nothing else.
+    those requests what their engine said of them, nothing else. What cannot be read, a file or the
+    directory, is logged once, left as it is, and tried again.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,14 +55,38 @@ class EngineRequestFiles:
         self._seen: dict[str, int] = {}
         """Sizes with which files ended in the middle of a record."""
         self._damaged: set[str] = set()
+        self._unread: dict[Path, str] = {}
+        """What cannot be read now, and why: it is tried again at each pass."""
+        self.error: str | None = None
+        """Why the last pass could not go on; None where it could."""
         self.requests_total = 0
         """Records that were stored."""
         self.lost_total = 0
         """That engines could not write, as they said."""
 
     def store(self, store: Transactions, now_utc_ns: int) -> bool:
-        """Store some of what is new; True if there may be more. Raises LedgerError."""
+        """Store some of what is new; True if there may be more, at once. A failure is told in
+        `error`, and the next call tries again: it must not keep others from their turn."""
+        try:
+            more = self._store(store, now_utc_ns)
+        except Exception as error:  # what is in the files is not ours
+            message = str(error) or repr(error)
+            if message != self.error:
+                foreseen = isinstance(error, LedgerError)
+                _log.error(
+                    "what engines said of requests cannot be stored: %s",
+                    message,
+                    exc_info=not foreseen,
+                )
+            self.error = message
+            return False
+        self.error = next(iter(self._unread.values()), None)
+        return more
+
+    def _store(self, store: Transactions, now_utc_ns: int) -> bool:
         sizes = self._sizes()
+        if sizes is None:
+            return False
         if self._reached is None:
             with store.transaction() as connection:
                 found = connection.execute("SELECT name, read_bytes FROM engine_request_files")
@@ -69,10 +95,14 @@ class EngineRequestFiles:
             at = self._reached.get(name, 0)
             if sizes[name] > max(at, self._seen.get(name, 0)) and name not in self._damaged:
                 part = self._read(name, at)
-                if part is not None and part.end > at:
+                if part is None:
+                    continue
+                if part.end > at:
                     self._add(store, name, part)
                     return True
                 self._seen[name] = sizes[name]
+            elif sizes[name] >= 0:
+                self._unread.pop(self._directory / name, None)
         self._forget(store, sizes, now_utc_ns)
         return False
 
@@ -91,29 +121,40 @@ class EngineRequestFiles:
             _log.warning("an engine lost records of requests: their queue time is not known")
         self.lost_total += part.lost
 
-    def _sizes(self) -> dict[str, int]:
-        """Bytes of each file that is there."""
+    def _sizes(self) -> dict[str, int] | None:
+        """Bytes of each file that is there, -1 where unknown; None where no file can be seen."""
         sizes: dict[str, int] = {}
         try:
             names = [name for name in os.listdir(self._directory) if name.endswith(_SUFFIX)]
         except FileNotFoundError:
-            return sizes
+            names = []
+        except OSError as error:
+            self._not_read(self._directory, error)
+            return None
+        self._unread.pop(self._directory, None)
         for name in names:
             try:
                 sizes[name] = (self._directory / name).stat().st_size
-            except OSError:  # removed by its writer meanwhile
+            except FileNotFoundError:  # removed by its writer meanwhile
                 continue
+            except OSError as error:
+                self._not_read(self._directory / name, error)
+                sizes[name] = -1  # it is there: how far it is read must not be forgotten
         return sizes
 
     def _read(self, name: str, at: int) -> _Part | None:
-        """Whole records from there on; None where the file cannot be read."""
+        """Whole records from there on; None where the file cannot be read now."""
+        path = self._directory / name
         try:
-            with (self._directory / name).open("rb") as file:
+            with path.open("rb") as file:
                 file.seek(at)
                 data = file.read(_READ_BYTES)
-        except OSError as error:
-            self._damage(name, error.strerror or str(error))
+        except FileNotFoundError:  # removed by its writer meanwhile
             return None
+        except OSError as error:
+            self._not_read(path, error)
+            return None
+        self._unread.pop(path, None)
         rows: list[EngineRow] = []
         lost, end = 0, at
         try:
@@ -122,22 +163,28 @@ class EngineRequestFiles:
                 lost += min(max(0, request.lost_requests), 1 << 32)
                 if not request.lost_requests and 0 < request.request_id <= _ID_MAX:
                     rows.append(_row(request))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter where lists are in lists
             self._damage(name, f"byte {end}: {error}")
         return _Part(rows, lost, end)
+
+    def _not_read(self, path: Path, error: OSError) -> None:
+        what = f"{path}: {error.strerror or error}"
+        if self._unread.get(path) != what:
+            _log.error("records of requests cannot be read, which is tried again: %s", what)
+        self._unread[path] = what
 
     def _damage(self, name: str, what: str) -> None:
         _log.error("%s: no record of a request at %s; the rest is not read", name, what)
         self._damaged.add(name)
 
     def _forget(self, store: Transactions, sizes: dict[str, int], now_utc_ns: int) -> None:
-        """Delete what is not written to for a day: all is read by now; forget what is gone."""
+        """Delete what is not written to for a day, and is read; forget what is gone."""
         assert self._reached is not None
         old_s = now_utc_ns / NS_PER_S - KEPT_S
         for name in sizes:
             path = self._directory / name
             try:
-                if path.stat().st_mtime < old_s:
+                if path not in self._unread and path.stat().st_mtime < old_s:
                     path.unlink()
             except OSError:
                 continue
@@ -151,6 +198,8 @@ class EngineRequestFiles:
                 del self._reached[name]
                 self._damaged.discard(name)
                 self._seen.pop(name, None)
+        for path in self._unread.keys() - {self._directory / name for name in sizes}:
+            del self._unread[path]
 
 
 def _records(data: bytes) -> Iterator[tuple[EngineRequest, int]]:

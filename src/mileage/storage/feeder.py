@@ -98,6 +98,8 @@ class FeederStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Records of requests that engines told of."""
     engine_requests_lost_total: int = 0
     """Records of requests that engines could not tell, as they said."""
+    engine_requests_error: str | None = None
+    """What keeps such records from being read or stored now; all else goes on."""
 
 
 class Feeder:
@@ -251,6 +253,7 @@ class Feeder:
             steps_lost_total=self._steps.lost_total,
             engine_requests_total=self._engine_requests.requests_total,
             engine_requests_lost_total=self._engine_requests.lost_total,
+            engine_requests_error=self._engine_requests.error,
         )
 
     def _open(self) -> LogFollower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from mileage.cli.whole_command import app
 from mileage.ledger.engine_request import EngineRequest, lost_requests_record, request_record
+from mileage.ledger.step_record import STEP_LENGTH
 from mileage.storage.engine_request_files import EngineRequestFiles
 from mileage.storage.engine_requests import EngineFigures, engine_figures
 from mileage.storage.feeder import Feeder
@@ -41,6 +43,17 @@ def record(number: int, queue_s: float | None = 0.25, **changes: Any) -> bytes:
         "output_tokens": 7,
     }
     return request_record(EngineRequest(**{**fields, **changes}))
+
+
+def nested_record() -> bytes:
+    """One more field than there are, in which a list is in a list, and so on."""
+    fields = record(2)[STEP_LENGTH.size :]
+    data = bytes([fields[0] + 1]) + fields[1:] + b"\x91" * 3000 + b"\xc0"
+    return STEP_LENGTH.pack(len(data)) + data
+
+
+def listdir_fails(path: Path) -> list[str]:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 class World:
@@ -106,13 +119,78 @@ def test_what_another_replica_said_is_not_of_the_one_that_answered(world: World)
 
 @pytest.mark.parametrize(
     "damage",
-    [b"\xff\xff\xff\xff", b"\x03\x00\x00\x00abc", b"\x02\x00\x00\x00\x91\x07"],
-    ids=["too long", "no MessagePack", "other fields"],
+    [
+        b"\xff\xff\xff\xff",
+        b"\x03\x00\x00\x00abc",
+        b"\x02\x00\x00\x00\x91\x07",
+        nested_record(),
+    ],
+    ids=["too long", "no MessagePack", "other fields", "lists in lists behind the fields"],
 )
 def test_damage_hides_the_rest_of_its_file_only(world: World, damage: bytes) -> None:
     world.write("a@1.requests", record(1), damage, record(2))
     world.write("b@1.requests", record(3))
     assert set(world.read()) == {1, 3}
+    assert world.files.error is None
+
+
+def test_a_file_that_cannot_be_opened_once_is_read_then(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = world.write("a@1.requests", record(1), record(2))
+    os.utime(path, (1.0, 1.0))  # as old as what is deleted once it is read
+    world.write("b@1.requests", record(3))
+    opened = Path.open
+
+    def fail(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self == path:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", fail)
+        assert set(world.read()) == {3}
+        assert "a@1.requests: Too many open files" in str(world.files.error)
+        assert set(world.read()) == {3}
+    assert len(caplog.messages) == 1
+    assert path.exists()
+    assert set(world.read()) == {1, 2, 3}
+    assert world.files.error is None
+
+
+def test_what_cannot_be_seen_for_a_while_counts_once_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = world.write("a@1.requests", record(1))
+    world.read()
+    stat = Path.stat
+
+    def fail(self: Path, **kwargs: Any) -> os.stat_result:
+        if self == path:
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(self, **kwargs)
+
+    broken: list[tuple[object, str, object]] = [
+        (os, "listdir", listdir_fails),
+        (Path, "stat", fail),
+    ]
+    for target, name, value in broken:
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, value)
+            world.read()
+            assert "Input/output error" in str(world.files.error)
+        assert world.read()[1].sequences == 1
+        assert world.files.error is None
+
+
+def test_a_file_in_the_place_of_the_directory_keeps_nobody_from_his_turn(tmp_path: Path) -> None:
+    (tmp_path / "steps").write_text("a file")
+    feeder = Feeder(tmp_path)
+    try:
+        drain(feeder)
+        assert "Not a directory" in str(feeder.status().engine_requests_error)
+    finally:
+        feeder.stop()
 
 
 def test_what_no_database_can_hold_is_left_out(world: World) -> None:

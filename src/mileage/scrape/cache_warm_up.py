@@ -119,7 +119,7 @@ class CacheWarmUp:
         if not plan:
             return
         totals.begun += 1
-        before = totals.tokens
+        before, failures_before = totals.tokens, totals.failures
         totals.ending = None
         idle_since_s = began_s
         for chunk in plan:
@@ -128,7 +128,8 @@ class CacheWarmUp:
                 break
             chunk_s = self._clock()
             for prompt in chunk.prompts:
-                if not await self._prefill(prompt) and totals.failures % FAILURES_MAX == 0:
+                await self._prefill(prompt)
+                if totals.failures - failures_before >= FAILURES_MAX:
                     totals.ending = "failed"
                     break
             if totals.ending is not None:
@@ -169,18 +170,21 @@ class CacheWarmUp:
                 return None
             await self._sleep(LOOK_S)
 
-    async def _prefill(self, prompt: WarmUpPrompt) -> bool:
-        """Send one prompt; whether the engine took it."""
+    async def _prefill(self, prompt: WarmUpPrompt) -> None:
+        """Send one prompt, if it is still known and wanted; count whether the engine took it."""
+        token_ids = self._memory.token_ids(prompt)
+        if token_ids is None:
+            return
         status = self._status()
         adapters = {adapter.model for adapter in status.adapters}
         models = [m for m in self._target.models or status.models if m not in adapters]
         if not models:
             self.totals.failures += 1
-            return False
+            return
         headers = [("content-type", "application/json")]
         if self._target.authorization is not None:
             headers.append(("authorization", self._target.authorization))
-        body = {"model": models[0], "prompt": prompt.token_ids, "max_tokens": 1, "temperature": 0}
+        body = {"model": models[0], "prompt": token_ids, "max_tokens": 1, "temperature": 0}
         try:
             answer = await self._send(
                 self._target.url.rstrip("/") + _PATH,
@@ -193,7 +197,6 @@ class CacheWarmUp:
             answer = None
         if answer is None or answer.status != 200:
             self.totals.failures += 1
-            return False
+            return
         self.totals.prompts += 1
         self.totals.tokens += prompt.new_tokens
-        return True

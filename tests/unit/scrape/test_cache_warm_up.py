@@ -33,7 +33,8 @@ class Site:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[tuple[str, str]] = []
         self.paused = 0
-        self.fail = False
+        self.fails = 0
+        """So many prompts are refused."""
         self.steps: list[Callable[[], None]] = []
         """One for each wait."""
         config = WarmUpConfig(enabled=True, **{"chunk_tokens": 8, **settings})
@@ -86,7 +87,8 @@ class Site:
     ) -> FetchResponse:
         assert url == "http://engine:8000/v1/completions"
         self.headers = headers
-        if self.fail:
+        if self.fails:
+            self.fails -= 1
             raise FetchError(url, "broken", "it died")
         found = json.loads(body)
         self.bodies.append(found)
@@ -186,8 +188,21 @@ def test_the_rate_is_bounded() -> None:
 
 def test_an_engine_that_refuses_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
-    site.fail = True
+    site.fails = 100
     site.run(site.down, site.up)
     assert (site.warm_up.totals.ending, site.warm_up.totals.failures) == ("failed", 3)
     (message,) = caplog.messages
     assert message.startswith("warmed the cache of r up: 0 tokens")
+
+
+def test_failures_of_an_earlier_warm_up_end_no_other() -> None:
+    site = Site(heat_ratio=1.0)
+    site.fails = 2
+    site.run(site.down, site.up)
+    assert (site.warm_up.totals.ending, len(site.bodies)) == ("all_sent", 2)
+    site.bodies.clear()
+    site.warm_up.totals.ending = None
+    site.fails = 1
+    site.run(site.down, site.up)
+    totals = site.warm_up.totals
+    assert (totals.ending, totals.failures, len(site.bodies)) == ("all_sent", 3, 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mileage.policy.prefix_directory.warm_up_config import WarmUpConfig
@@ -17,17 +17,19 @@ _NODE_BYTES: Final = 270
 _TOKEN_BYTES: Final = 4
 _TOKEN_MAX: Final = 2**32 - 1
 _LEFT_RATIO: Final = 0.8
+_SENT_RATIO: Final = 8
+"""Prompts repeat what they share: they may have so many times the tokens that are new in all."""
 
 
 class WarmUpPrompt(NamedTuple):
     """One prompt to send. Its beginning may be in the cache already, by an earlier one."""
 
-    token_ids: tuple[int, ...]
+    block: int
+    """The content id of its last block."""
+    tokens: int
+    """That it has in all."""
     new_tokens: int
-    """That no earlier prompt of the plan has."""
-
-    def __repr__(self) -> str:  # what a prompt says is nobody's to read
-        return f"WarmUpPrompt({len(self.token_ids)} tokens, {self.new_tokens} new)"
+    """That neither the engine nor an earlier prompt of the plan has."""
 
 
 class WarmUpChunk(NamedTuple):
@@ -140,34 +142,43 @@ class HotPrefixes:
         """What to send, the hottest first, in chunks, within `tokens_max`.
 
         A block comes with those before it. Blocks that nobody has used twice have no heat, and are
-        not sent; neither is what the engine has.
+        not sent; neither is what the engine has. Prompts are named by their last blocks: each
+        repeats all that it shares, so their `token_ids` are made one at a time, when it is sent.
         """
         nodes, config = self._nodes, self._config
         found = [(self._heat(node, now_s), block) for block, node in nodes.items() if node.heat]
         hot = sorted((-heat, block) for heat, block in found if heat > 0)
         chosen: set[int] = set()
-        chunks: list[WarmUpChunk] = []
+        prompts = _Prompts(nodes, config)
         held: list[int] = []
         held_tokens = taken = 0
         for _, block in hot:
-            path = self._path(block, chosen)
+            path = _path(nodes, block, chosen)
             size = sum(len(nodes[each].tokens) for each in path if not nodes[each].stored)
             if taken + size > config.tokens_max:
                 continue  # a shorter one may fit
             chosen.update(path)
-            for each in path:
-                nodes[each].planned = not nodes[each].stored
             if not size:
                 continue
             taken += size
             held += path
             held_tokens += size
             if held_tokens >= config.chunk_tokens:
-                chunks.append(self._chunk(held))
+                prompts.add(held)
                 held, held_tokens = [], 0
-        if held:
-            chunks.append(self._chunk(held))
-        return chunks
+        prompts.add(held)
+        return prompts.chunks
+
+    def token_ids(self, prompt: WarmUpPrompt) -> tuple[int, ...] | None:
+        """What to send as this prompt of a plan, now: blocks that the engine lacks are no hits when
+        it stores them. None: it was forgotten meanwhile, or the engine has all of it."""
+        if prompt.block not in self._nodes:
+            return None
+        path = [self._nodes[block] for block in _path(self._nodes, prompt.block, ())]
+        missing = [node for node in path if not node.stored]
+        for node in missing:
+            node.planned = True
+        return tuple(token for node in path for token in node.tokens) if missing else None
 
     def _found(self, block: int, now_s: float) -> None:
         """New blocks came behind this one."""
@@ -191,30 +202,6 @@ class HotPrefixes:
     def _heat(self, node: _Node, now_s: float) -> float:
         age_s = max(0.0, now_s - node.at_s)
         return float(node.heat * 0.5 ** (age_s / self._config.half_life_s))
-
-    def _path(self, block: int, without: set[int]) -> list[int]:
-        """The block after those before it, the first one first."""
-        path = []
-        at = block
-        while at and at not in without:
-            path.append(at)
-            at = self._nodes[at].parent
-        path.reverse()
-        return path
-
-    def _chunk(self, blocks: Sequence[int]) -> WarmUpChunk:
-        """As few prompts as have all of these blocks."""
-        inner = {self._nodes[block].parent for block in blocks}
-        rest = {block for block in blocks if not self._nodes[block].stored}
-        prompts = []
-        for end in (block for block in blocks if block not in inner):
-            path = self._path(end, set())
-            new = [block for block in path if block in rest]
-            rest.difference_update(new)
-            token_ids = tuple(token for block in path for token in self._nodes[block].tokens)
-            count = sum(len(self._nodes[block].tokens) for block in new)
-            prompts.append(WarmUpPrompt(token_ids, count))
-        return WarmUpChunk(tuple(prompts))
 
     def _shrink(self, now_s: float) -> None:
         """Forget the coldest ends, so that it is not to be done for each block."""
@@ -241,3 +228,54 @@ class HotPrefixes:
         if node.parent:
             self._nodes[node.parent].children -= 1
         return node.parent
+
+
+class _Prompts:
+    """Makes chunks of as few prompts as have all of the blocks that they are to have."""
+
+    def __init__(self, nodes: Mapping[int, _Node], config: WarmUpConfig) -> None:
+        self._nodes = nodes
+        self._sent_max = _SENT_RATIO * config.tokens_max
+        self._chunk_sent_max = _SENT_RATIO * config.chunk_tokens
+        self._sent = 0
+        self._ends: dict[int, int] = {}
+        """By block of a prompt: the tokens up to its end."""
+        self.chunks: list[WarmUpChunk] = []
+
+    def add(self, blocks: Sequence[int]) -> None:
+        """A chunk, or several where prompts repeat much; what has no room is left out."""
+        nodes = self._nodes
+        inner = {nodes[block].parent for block in blocks}
+        held: list[WarmUpPrompt] = []
+        sent = 0
+        for block in blocks:
+            if block in inner:
+                continue
+            path = _path(nodes, block, self._ends)
+            end = self._ends.get(nodes[path[0]].parent, 0) if path else 0
+            tokens = end + sum(len(nodes[each].tokens) for each in path)
+            if not path or self._sent + tokens > self._sent_max:
+                continue
+            if held and sent + tokens > self._chunk_sent_max:
+                self.chunks.append(WarmUpChunk(tuple(held)))
+                held, sent = [], 0
+            for each in path:
+                end += len(nodes[each].tokens)
+                self._ends[each] = end
+            new = sum(len(nodes[each].tokens) for each in path if not nodes[each].stored)
+            held.append(WarmUpPrompt(block, tokens, new))
+            sent += tokens
+            self._sent += tokens
+        if held:
+            self.chunks.append(WarmUpChunk(tuple(held)))
+
+
+def _path(nodes: Mapping[int, _Node], block: int, without: Container[int]) -> list[int]:
+    """The block after those before it, the first one first."""
+    path = []
+    at = block
+    while at and at not in without:
+        path.append(at)
+        at = nodes[at].parent
+    path.reverse()
+    return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -53,8 +54,11 @@ class Engine:
         found = []
         for chunk in self.memory.plan(self.now_s):
             for prompt in chunk.prompts:
-                self.prompt(*prompt.token_ids, after_s=0.0)
-                found.append(prompt.token_ids)
+                token_ids = self.memory.token_ids(prompt)
+                assert token_ids is not None
+                assert len(token_ids) == prompt.tokens
+                self.prompt(*token_ids, after_s=0.0)
+                found.append(token_ids)
         return found
 
 
@@ -86,9 +90,9 @@ def test_the_hottest_comes_first_and_a_block_with_those_before_it() -> None:
     engine.restart()
     plan = engine.memory.plan(engine.now_s)
     prompts = [prompt for chunk in plan for prompt in chunk.prompts]
-    assert [each.token_ids for each in prompts if len(each.token_ids) == 8] == [SYSTEM, OTHER]
+    sent = [engine.memory.token_ids(each) for each in prompts if each.tokens == 8]
+    assert sent == [SYSTEM, OTHER]
     assert sum(prompt.new_tokens for prompt in prompts) == 16
-    assert all("101" not in repr(prompt) for prompt in prompts)
 
 
 def test_tokens_of_a_plan_are_bounded() -> None:
@@ -98,6 +102,48 @@ def test_tokens_of_a_plan_are_bounded() -> None:
             engine.prompt(*beginning, *[200 + question] * SIZE)
     engine.restart()
     assert sum(chunk.new_tokens for chunk in engine.memory.plan(engine.now_s)) == 12
+
+
+def test_a_plan_repeats_no_tokens_and_what_it_sends_is_bounded() -> None:
+    """Conversations behind one long beginning that each came back once."""
+    bounds = config(tokens_max=50_000, memory_bytes=1 << 20)
+    memory = HotPrefixes(bounds)
+    system = list(range(1, 251))
+    memory.stored(0, system, [[block] * 16 for block in system], 0.0)
+    for turn in (1, 2):
+        for chat in range(1500):
+            before = 250 if turn == 1 else 1000 + chat
+            memory.stored(
+                before, [turn * 1000 + 1000 * (turn - 1) + chat], [[chat] * 16], 60 * turn
+            )
+    memory.cleared()
+    tracemalloc.start()
+    try:
+        chunks = memory.plan(200.0)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2 * bounds.memory_bytes
+    prompts = [prompt for chunk in chunks for prompt in chunk.prompts]
+    assert len(prompts) > 50
+    assert sum(prompt.tokens for prompt in prompts) <= 8 * bounds.tokens_max
+    assert sum(prompt.new_tokens for prompt in prompts) == 4000 + 16 * len(prompts)
+    assert max(sum(p.tokens for p in each.prompts) for each in chunks) <= 8 * bounds.chunk_tokens
+
+
+def test_a_prompt_that_was_forgotten_or_came_meanwhile_is_not_sent() -> None:
+    engine = Engine(memory_bytes=1 << 16)
+    for beginning in (SYSTEM, OTHER):
+        engine.prompt(*beginning)
+        engine.prompt(*beginning, *OTHER)
+    engine.restart()
+    first, second = (p for chunk in engine.memory.plan(engine.now_s) for p in chunk.prompts)
+    engine.prompt(*(engine.memory.token_ids(first) or ()))
+    assert engine.memory.token_ids(first) is None
+    for number in range(2000):
+        engine.prompt(*[1000 + number] * SIZE, *[1] * SIZE, after_s=600.0)
+        engine.prompt(*[1000 + number] * SIZE, *[2] * SIZE, after_s=600.0)
+    assert engine.memory.token_ids(second) is None
 
 
 def test_a_request_that_goes_on_with_its_answer_hits_nothing() -> None:

@@ -180,12 +180,13 @@ class App:
         if counting is not None and counting.takes(request.model, text_bytes, raw):
             self._driver.expect(exchange)
             then = partial(self._counted, exchange)
-            counting.count(request.model, request.endpoint, raw, then)
+            exchange.uncount = counting.count(request.model, request.endpoint, raw, then)
         else:
             self._driver.arrived(exchange)
 
     def _counted(self, exchange: Exchange, prompt_tokens: int | None) -> None:
         """Its prompt is counted, or is to be estimated; its client may have left meanwhile."""
+        exchange.uncount = None
         if exchange.done:
             return
         try:

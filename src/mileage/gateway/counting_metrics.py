@@ -15,7 +15,7 @@ class CountingMetrics(Families):
             "mileage_prompt_counts_total",
             "Prompts by how their tokens were found: counted, or estimated since they are short or "
             "long (by configuration), too many waited (busy), it took too long (late) or the "
-            "tokenizer failed (failed).",
+            "tokenizer failed (failed); or neither, since their client left meanwhile (left).",
             ("how",),
         )
         self.seconds = Counter(

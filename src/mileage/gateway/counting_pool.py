@@ -8,8 +8,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from mileage.core.errors import ConfigError
@@ -19,10 +20,12 @@ from mileage.gateway.prompt_counter import PromptCounter
 from mileage.gateway.tokenizer_config import ANY_MODEL, TokenizerConfig
 from mileage.gateway.tokenizer_file import load_tokenizer
 
-__all__ = ["CountingPool", "Then"]
+__all__ = ["Cancel", "CountingPool", "Then"]
 
 Then = Callable[[int | None], None]
 """Told the count; None: the prompt is to be estimated."""
+Cancel = Callable[[], None]
+"""Nobody waits for the count any more: `then` is not called."""
 _NICE: Final = 5
 _log = logging.getLogger(__name__)
 
@@ -30,11 +33,12 @@ _log = logging.getLogger(__name__)
 class _Job:
     """One prompt whose count somebody waits for, until it is `over`."""
 
-    __slots__ = ("over", "then", "timer")
+    __slots__ = ("body", "future", "over", "then", "timer")
 
-    def __init__(self, then: Then) -> None:
-        self.then = then
+    def __init__(self, body: bytes, then: Then) -> None:
+        self.body, self.then = body, then
         self.timer: asyncio.TimerHandle | None = None
+        self.future: Future[None] | None = None
         self.over = False
 
 
@@ -43,7 +47,7 @@ class CountingPool:
 
     Threads, not processes: the tokenizer works without the interpreter's lock, and needs no copy of
     the prompt (`make bench-tokenising` measures both). They give way to the event loop where they
-    share its core. Each `then` is called once, in the loop.
+    share its core. Each `then` is called once, in the loop, unless it is cancelled.
     """
 
     def __init__(self, config: TokenizerConfig, metrics: CountingMetrics) -> None:
@@ -78,18 +82,19 @@ class CountingPool:
         self._metrics.prompts.add((how,))
         return False
 
-    def count(self, model: str, endpoint: Endpoint, body: bytes, then: Then) -> None:
-        """Tell `then`, at once or within `wait_max_s`."""
+    def count(self, model: str, endpoint: Endpoint, body: bytes, then: Then) -> Cancel | None:
+        """Tell `then`, at once (None) or within `wait_max_s`, unless that is cancelled."""
         if self._waiting >= self._config.waiting_max:
             self._metrics.prompts.add(("busy",))
             then(None)
-            return
+            return None
         self._waiting += 1
-        job = _Job(then)
+        job = _Job(body, then)
         loop = asyncio.get_running_loop()
         job.timer = loop.call_later(self._config.wait_max_s, self._late, job)
         counter = self._counters.get(model) or self._counters[ANY_MODEL]
-        self._executor.submit(self._run, loop, job, counter, endpoint, body)
+        job.future = self._executor.submit(self._run, loop, job, counter, endpoint)
+        return partial(self._left, job)
 
     def close(self) -> None:
         """Take no more; who waits is told within the bound, by what is done or by the clock."""
@@ -101,9 +106,9 @@ class CountingPool:
         job: _Job,
         counter: PromptCounter,
         endpoint: Endpoint,
-        body: bytes,
     ) -> None:
         """In a thread."""
+        body, job.body = job.body, b""
         count: int | None = None
         began_s = time.perf_counter()
         if not job.over:  # else nobody waits for it any more
@@ -132,6 +137,18 @@ class CountingPool:
             job.timer.cancel()
         self._metrics.prompts.add(("failed" if count is None else "counted",))
         job.then(count)
+
+    def _left(self, job: _Job) -> None:
+        """Its client has: what no thread has begun has no place, and no body, any more."""
+        if job.over:
+            return
+        job.over = True
+        if job.timer is not None:
+            job.timer.cancel()
+        self._metrics.prompts.add(("left",))
+        if job.future is not None and job.future.cancel():
+            self._waiting -= 1
+            job.body = b""
 
     def _late(self, job: _Job) -> None:
         job.over = True

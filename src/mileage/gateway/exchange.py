@@ -21,6 +21,7 @@ from mileage.wire.server import ServerConnection
 
 if TYPE_CHECKING:
     from mileage.control.experiment import ArmSeen
+    from mileage.gateway.counting_pool import Cancel
     from mileage.gateway.driver import Cut, Driver, Then
     from mileage.gateway.generation import Generation
 
@@ -54,6 +55,7 @@ class Exchange:
         "generation",
         "part",
         "request",
+        "uncount",
     )
 
     def __init__(self, driver: Driver, connection: ServerConnection, call: Call) -> None:
@@ -74,6 +76,8 @@ class Exchange:
         """Which part of its generation's batch is its own."""
         self.done = False
         """Its end is recorded, or is about to be."""
+        self.uncount: Cancel | None = None
+        """While its prompt is being counted: how that is cancelled."""
 
     # --- told by the client's connection ------------------------------------------------------
 
@@ -81,6 +85,9 @@ class Exchange:
         """The client left; a generation ends when all of its clients have."""
         if self.done:
             return
+        if self.uncount is not None:
+            self.uncount()
+            self.uncount = None
         now_s = time.monotonic()
         if self.generation is not None:
             self.generation.left(self, now_s)

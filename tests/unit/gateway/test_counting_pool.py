@@ -11,7 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from mileage.core.events import Cancelled
 from mileage.core.request import Request
+from mileage.core.timeline import RequestTimeline
 from mileage.gateway import counting_pool
 from mileage.gateway.app import App
 from mileage.gateway.config import GatewayConfig
@@ -36,10 +38,12 @@ class Gate:
         self.open = threading.Event()
         self.open.set()
         self.begun = threading.Event()
+        self.asked: list[str] = []
 
     def encode_batch_fast(
         self, input: Sequence[str], *, add_special_tokens: bool = True
     ) -> Sequence[Any]:
+        self.asked += input
         self.begun.set()
         assert self.open.wait(30)
         if "bad" in input:
@@ -133,6 +137,47 @@ def test_who_waits_too_long_goes_on_with_the_estimate_and_the_late_count_is_drop
     assert counts.how()["late"] >= 2
 
 
+def test_who_has_left_is_neither_tokenised_nor_in_the_way(gate: Gate) -> None:
+    async def check(counts: Counts) -> None:
+        gate.open.clear()
+        counts.ask("a b")
+        await until(gate.begun.is_set)
+        left: list[int | None] = []
+        cancel = counts.pool.count(MODEL, "completions", body("c d e"), left.append)
+        assert cancel is not None
+        assert counts.pool.count(MODEL, "completions", body("f"), counts.told.append) is None
+        cancel()
+        cancel()
+        counts.ask("g h i j")  # there is room again
+        gate.open.set()
+        await until(lambda: len(counts.told) == 3)
+        assert counts.pool._waiting == 0
+        assert left == []
+
+    counts = run(check, waiting_max=2, wait_max_s=30)
+    assert counts.told == [None, 2, 4]
+    assert gate.asked == ["a b", "g h i j"]
+    assert counts.how() == {"busy": 1, "left": 1, "counted": 2}
+
+
+def test_a_count_that_runs_while_its_client_leaves_keeps_its_place_until_it_ends(
+    gate: Gate,
+) -> None:
+    async def check(counts: Counts) -> None:
+        gate.open.clear()
+        cancel = counts.pool.count(MODEL, "completions", body("a b"), counts.told.append)
+        assert cancel is not None
+        await until(gate.begun.is_set)
+        cancel()
+        assert counts.pool._waiting == 1
+        gate.open.set()
+        await until(lambda: counts.pool._waiting == 0)
+
+    counts = run(check, wait_max_s=30)
+    assert counts.told == []
+    assert counts.how() == {"left": 1}
+
+
 def test_a_pool_that_is_full_estimates_at_once(gate: Gate) -> None:
     async def check(counts: Counts) -> None:
         gate.open.clear()
@@ -184,6 +229,7 @@ class Arrivals:
         self.metrics = GatewayMetrics()
         self.expected: list[Exchange] = []
         self.requests: list[Request] = []
+        self.finished: list[RequestTimeline] = []
 
     def expect(self, exchange: Exchange) -> None:
         self.expected.append(exchange)
@@ -191,6 +237,12 @@ class Arrivals:
     def arrived(self, exchange: Exchange, now_s: float | None = None) -> None:
         assert exchange.call.request is exchange.request
         self.requests.append(exchange.request)
+
+    def finish(self, timeline: RequestTimeline, *then: Any) -> None:
+        self.finished.append(timeline)
+
+    def handle(self, event: object, now_s: float) -> None:
+        assert isinstance(event, Cancelled)
 
 
 class Client:
@@ -221,12 +273,16 @@ def test_the_controller_is_told_the_count_and_nothing_of_who_has_left(tmp_path: 
             assert len(arrivals.requests) == 1
             for _ in range(2):
                 asked(app, "extraordinarily long words " * 10)
-            arrivals.expected[0].done = True  # its client has left
+            arrivals.expected[0].client_gone()
             await until(lambda: len(arrivals.requests) == 2)
             await until(lambda: app._counting is not None and app._counting._waiting == 0)
         finally:
             app.close()
         assert len(arrivals.expected) == 2
+        assert [timeline.reason for timeline in arrivals.finished] == ["client_gone"]
+        how = arrivals.metrics.counting.prompts.values
+        assert how == {("short",): 1, ("left",): 1, ("counted",): 1}
+        assert all(exchange.uncount is None for exchange in arrivals.expected)
         return arrivals.requests
 
     short, counted = asyncio.run(main())

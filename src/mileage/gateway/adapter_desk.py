@@ -56,7 +56,7 @@ class AdapterDesk:
         self._keeper = AdapterKeeper(self._config)
         self._loaders: dict[str, AdapterLoader] = {}
         self._going: dict[str, frozenset[str]] = {}
-        """By replica: what is unloaded, or about to be, and still told to be there."""
+        """By replica: what is unloaded, or about to be, and still told to be there, or will be."""
         self._loadable: dict[str, tuple[str, ...]] = {}
         self._waiting: dict[int, Mapping[str, int]] = {}
         self._asked: dict[str, float] = {}
@@ -85,8 +85,9 @@ class AdapterDesk:
                 self._going.pop(name, None)
                 if self._loadable.pop(name, ()):
                     self._deliver(Loadable(name, ()))
-            elif places.stale:
-                self._going[name] = self._going.get(name, frozenset()) | places.stale
+            else:
+                outdated = places.stale | places.outdated
+                self._going[name] = self._going.get(name, frozenset()) | outdated
         self._hurry.set()
 
     def up(self, event: ReplicaUp) -> ReplicaUp:
@@ -95,8 +96,10 @@ class AdapterDesk:
         if loader is None:
             return event
         going = self._going.get(event.replica, frozenset()) & frozenset(event.models)
-        self._going[event.replica] = going
         places = self._keeper.places.get(event.replica)
+        if places is not None:  # hidden before it is there, so that nobody ever sees it
+            going |= places.outdated
+        self._going[event.replica] = going
         hidden = going if places is None else going - places.stale
         names = [each.model for each in event.adapters if each.model not in hidden]
         self._keeper.replica_up(event.replica, event.models, names, loader.slots, self._clock())
@@ -235,7 +238,8 @@ class AdapterDesk:
         took_s = 0.0
         try:
             going = self._going.get(replica, frozenset()) - frozenset(change.load)
-            self._going[replica] = going | frozenset(change.unload)
+            outdated = self._keeper.places[replica].outdated  # by a reload a moment ago
+            self._going[replica] = going | outdated | frozenset(change.unload)
             if change.unload:
                 self._told_anew(replica)
                 await asyncio.sleep(_SETTLE_S)

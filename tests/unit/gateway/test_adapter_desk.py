@@ -23,6 +23,8 @@ class Site:
         self.held: list[str] = []
         self.refuses: dict[str, str] = {}
         self.breaks = False
+        self.gate: asyncio.Event | None = None
+        """Changes wait for it; then the engine is seen to be up before they return."""
         self.told: list[Event] = []
         self.changes: list[tuple[list[str], list[str]]] = []
         self.new = asyncio.Event()
@@ -43,7 +45,11 @@ class Site:
         errors = {each.name: self.refuses[each.name] for each in load if each.name in self.refuses}
         if not load or len(errors) < len(load):
             self.held = [name for name in self.held if name not in unload]
+        if self.gate is not None:
+            await self.gate.wait()
         self.held += [each.name for each in load if each.name not in errors]
+        if self.gate is not None:
+            self.up()
         return errors
 
     def up(self) -> None:
@@ -158,6 +164,33 @@ def test_what_is_no_more_by_configuration_is_hidden_at_once_and_unloaded() -> No
         site.desk.wanted("a")
         await site.until(up("a"))
         assert site.changes[-2:] == [([], ["a"]), (["/elsewhere"], [])]
+        await end(task)
+
+    asyncio.run(story())
+
+
+def test_what_a_reload_outdates_while_it_is_loaded_is_never_used() -> None:
+    async def story() -> None:
+        site = Site("a")
+        site.gate = asyncio.Event()
+        task = await running(site)
+        site.desk.wanted("a")
+        async with asyncio.timeout(WAIT_S):
+            while not site.changes:  # noqa: ASYNC110 -- the loader says nothing else
+                await asyncio.sleep(0)
+        moved = AdapterConfig(name="a", path="/a2", base="m")
+        config = LoraConfig(prefetch=False, residence_ratio=0.0)
+        site.desk.configure(config, [moved], {"r": site})
+        site.up()  # a poll of its health while it is being loaded
+        site.gate.set()
+        async with asyncio.timeout(WAIT_S):
+            while len(site.changes) < 2:
+                site.new.clear()
+                await site.new.wait()
+        assert up("a") not in site.told
+        site.desk.wanted("a")
+        await site.until(up("a"))
+        assert site.changes == [(["/a"], []), ([], ["a"]), (["/a2"], [])]
         await end(task)
 
     asyncio.run(story())

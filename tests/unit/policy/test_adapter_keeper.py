@@ -177,6 +177,17 @@ def test_what_was_loaded_from_the_path_before_is_not_taken_for_the_new_one() -> 
     assert make(it, 2.0) == [AdapterChange("r", ("a",), (), "demand")]
 
 
+def test_each_replica_that_loads_it_from_the_path_before_gives_it_up() -> None:
+    it = keeper("a", pinned="a")
+    it.replica_up("s", ("m",), (), 2, 0.0)
+    first, second = it.decide(0.0)
+    it.configure(LoraConfig(prefetch=False), [MOVED])
+    for change in (first, second):
+        assert it.places[change.replica].outdated == {"a"}
+        it.changed(change, {}, LOAD_S, 2.0)
+    assert make(it, 2.0) == [AdapterChange(each, (), ("a",), "changed") for each in ("r", "s")]
+
+
 @pytest.mark.parametrize(
     ("fields", "key"),
     [

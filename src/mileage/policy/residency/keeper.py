@@ -55,10 +55,6 @@ class AdapterKeeper:
         self._waited_until_s: float | None = None
         self._asked: dict[str, None] = {}
         self._asked_out: dict[str, None] = {}
-        self._coming: dict[str, str] = {}
-        """Adapter that is being loaded -> where."""
-        self._outdated: set[str] = set()
-        """Those of them that are others by configuration since their load began."""
         self.configure(config, adapters)
 
     # --- what is told -------------------------------------------------------------------------
@@ -78,8 +74,6 @@ class AdapterKeeper:
                 self._asked.pop(name, None)
                 for places in self._places.values():
                     places.outdate(name)
-                if name in self._coming:
-                    self._outdated.add(name)
         self._failures.configure(config)
 
     def replica_up(
@@ -127,9 +121,9 @@ class AdapterKeeper:
             if not self._copies(name):
                 self._asked_out.pop(name, None)
         for name in change.load:
-            outdated = name in self._outdated
-            self._outdated.discard(name)
-            self._coming.pop(name, None)
+            outdated = name in places.outdated
+            places.outdated.discard(name)
+            places.coming.discard(name)
             self._asked.pop(name, None)
             if outdated:
                 places.stale |= {name} - errors.keys()
@@ -164,7 +158,7 @@ class AdapterKeeper:
     def refusal(self, name: str, now_s: float) -> NotLoaded | None:
         """Why requests for it are not to wait: no replica that could load it is left to try."""
         adapter = self._catalogue.get(name)
-        if adapter is None or name in self._coming or self._copies(name):
+        if adapter is None or self._is_coming(name) or self._copies(name):
             return None
         fit = [each for each in self._places.values() if self._may_hold(each, adapter)]
         if not fit:
@@ -207,7 +201,7 @@ class AdapterKeeper:
             change = self._change(places, idle, now_s)
             if change is not None:
                 places.busy = True
-                self._coming.update(dict.fromkeys(change.load, places.name))
+                places.coming.update(change.load)
                 changes.append(change)
         return changes
 
@@ -257,7 +251,7 @@ class AdapterKeeper:
         adapter = self._catalogue.get(name)
         if adapter is None or not self._may_hold(places, adapter) or places.holds(name):
             return False
-        if why != "pinned" and (name in self._coming or self._copies(name)):
+        if why != "pinned" and (self._is_coming(name) or self._copies(name)):
             return False
         return self._failures.may_try(places.name, name, now_s)
 
@@ -328,7 +322,7 @@ class AdapterKeeper:
         best, uses = None, 1.0
         for name in self._catalogue:
             copies = self._copies(name)
-            if name in self._coming or (copies and places.free <= 0):
+            if self._is_coming(name) or (copies and places.free <= 0):
                 continue
             expected = self._heat.heat(name, now_s) / (1 + copies)
             if expected > uses and self._wants_ahead(places, name, now_s):
@@ -351,6 +345,9 @@ class AdapterKeeper:
             and not places.holds(name)
             and self._failures.may_try(places.name, name, now_s)
         )
+
+    def _is_coming(self, name: str) -> bool:
+        return any(name in places.coming for places in self._places.values())
 
     def _copies(self, name: str) -> int:
         return sum(name in places.resident for places in self._places.values() if places.up)

@@ -16,9 +16,11 @@ class AdapterPlaces:
     __slots__ = (
         "base_models",
         "busy",
+        "coming",
         "load_s",
         "measured_loads",
         "name",
+        "outdated",
         "resident",
         "slots",
         "stale",
@@ -33,6 +35,10 @@ class AdapterPlaces:
         """Adapter -> since when, monotonic."""
         self.stale: set[str] = set()
         """Held, but not what is configured under this name any more: to be unloaded."""
+        self.coming: set[str] = set()
+        """Being loaded."""
+        self.outdated: set[str] = set()
+        """Those of them that are others by configuration since their load began: never used."""
         self.stale_retry_s = -math.inf
         """Not tried before this, where it could not be unloaded."""
         self.busy = False
@@ -60,6 +66,8 @@ class AdapterPlaces:
         """It is another one by configuration now, or none: what is held is not to be used."""
         if self.resident.pop(adapter, None) is not None:
             self.stale.add(adapter)
+        if adapter in self.coming:
+            self.outdated.add(adapter)
 
     def came_up(
         self, base_models: Iterable[str], adapters: Iterable[str], slots: int, now_s: float

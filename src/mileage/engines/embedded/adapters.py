@@ -79,26 +79,27 @@ class EmbeddedAdapters:
         errors: dict[str, str] = {}
         added: dict[str, OpenAdapter] = {}
         header = await asyncio.to_thread(check_model, self._model_path)
-        for adapter in load:
-            path = Path(adapter.path)
-            try:
-                await asyncio.to_thread(check_adapter, path, header)
-                added[adapter.name] = OpenAdapter(path)
-            except ModelFileError as error:
-                errors[adapter.name] = str(error)
-        kept = {name: each for name, each in self.held.items() if name not in unload}
-        if not added and (load or len(kept) == len(self.held)):
-            return errors  # nothing comes, so nothing needs to make room
         try:
-            await self._swap(kept | added)
-        except EngineError as error:
-            if not added:
-                raise
-            if len(added) == 1:
-                ((name, file),) = added.items()
-                return {**errors, name: file.named(error.message)}
-            good = [adapter for adapter in load if adapter.name in added]
-            return {**errors, **await self._one_by_one(good, unload)}
+            for adapter in load:
+                path = Path(adapter.path)
+                try:
+                    await asyncio.to_thread(check_adapter, path, header)
+                    added[adapter.name] = OpenAdapter(path)
+                except ModelFileError as error:
+                    errors[adapter.name] = str(error)
+            kept = {name: each for name, each in self.held.items() if name not in unload}
+            if not added and (load or len(kept) == len(self.held)):
+                return errors  # nothing comes, so nothing needs to make room
+            try:
+                await self._swap(kept | added)
+            except EngineError as error:
+                if not added:
+                    raise
+                if len(added) == 1:
+                    ((name, file),) = added.items()
+                    return {**errors, name: file.named(error.message)}
+                good = [adapter for adapter in load if adapter.name in added]
+                return {**errors, **await self._one_by_one(good, unload)}
         finally:
             for each in added.values():
                 if each not in self.held.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import multiprocessing.util
 import os
@@ -194,10 +195,10 @@ class RecordChannel:
 
     def _remove_old(self) -> None:
         """Make room for one more file."""
-        sizes = {
-            path: path.stat().st_size
-            for path in sorted(self._directory.glob(f"{self._stem}@*{self._suffix}"))
-        }
+        sizes: dict[Path, int] = {}
+        for path in sorted(self._directory.glob(f"{self._stem}@*{self._suffix}")):
+            with contextlib.suppress(FileNotFoundError):  # removed by another process meanwhile
+                sizes[path] = path.stat().st_size
         total = sum(sizes.values()) + self._limits.file_bytes
         for path, size in sizes.items():
             if total <= self._limits.files_bytes:

@@ -99,6 +99,28 @@ def test_a_file_that_was_removed_is_left_for_another(channels: Channels) -> None
     assert channels.texts() == ["second"]
 
 
+def test_an_old_file_that_another_process_removes_costs_nothing(
+    channels: Channels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = channels.make(ChannelLimits(file_bytes=1), started=False)
+    channel.put(b"first", 0, 1)
+    channel._look()
+    (gone,) = channels.directory.glob("*.steps")
+    stat = Path.stat
+
+    def removed_meanwhile(self: Path, **kwargs: bool) -> os.stat_result:
+        if self == gone:
+            self.unlink(missing_ok=True)
+        return stat(self, **kwargs)
+
+    monkeypatch.setattr(Path, "stat", removed_meanwhile)
+    channel.put(b"second", 1, 2)
+    channel._look()
+    monkeypatch.undo()
+    assert channels.texts() == ["second"]
+    assert (channel.dropped_total, channel.error) == (0, None)
+
+
 def test_a_full_disk_leaves_whole_records_and_is_survived(
     channels: Channels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

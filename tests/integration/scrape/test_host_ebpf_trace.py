@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,15 @@ echo 'queue {pid} 2000000000 5000000'
 trap 'echo "off {pid} 4 3000000000 250000000"; exit 0' INT
 while :; do sleep 0.02; done
 """
+
+
+@pytest.fixture(autouse=True)
+def interrupts() -> Iterator[None]:
+    """A shell that puts the tests into the background has SIGINT ignored, for what they start too,
+    and a script, unlike bpftrace, cannot change that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def tracer(directory: Path, script: str) -> KernelTracer:

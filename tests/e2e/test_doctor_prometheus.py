@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ from typer.testing import CliRunner
 
 from mileage.cli.whole_command import app
 from tests.support.gateway import free_port
+from tests.support.stand_in import Asked, Reply, StandIn
 
 WAIT_S = 60.0
 SCRAPED = 8
@@ -34,32 +31,13 @@ vllm:generation_tokens_total{{model_name="org/m",engine="0"}} {tokens}
 """
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(StandIn):
     """A page whose counter grows by 500 a second."""
 
-    def do_GET(self) -> None:
+    def reply(self, asked: Asked) -> Reply:
+        """Always the page."""
         body = PAGE.format(tokens=int(500 * time.monotonic())).encode()
-        self.send_response(200)
-        self.send_header("content-type", "text/plain; version=0.0.4")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
-
-
-@contextmanager
-def engine() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        return Reply(200, body, {"content-type": "text/plain; version=0.0.4"})
 
 
 def wait_for(base: str, process: subprocess.Popen[bytes]) -> None:
@@ -84,12 +62,12 @@ def test_what_a_prometheus_has_recorded_is_diagnosed(tmp_path: Path) -> None:
     binary = shutil.which("prometheus")
     if binary is None:
         pytest.skip("no prometheus here: apt install prometheus")
-    with engine() as page_port:
+    with Page() as page:
         config = tmp_path / "prometheus.yml"
         config.write_text(
             "global: {scrape_interval: 500ms}\n"
             "scrape_configs:\n"
-            f"- {{job_name: e, static_configs: [{{targets: ['127.0.0.1:{page_port}'], "
+            f"- {{job_name: e, static_configs: [{{targets: ['127.0.0.1:{page.port}'], "
             "labels: {namespace: prod}}]}\n"
         )
         port = free_port()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -23,6 +19,7 @@ from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError, EngineError
 from mileage.doctor.profile_plan import plan_profile
 from mileage.scrape.profiler_process import run_profiler
+from tests.support.stand_in import Asked, Reply, StandIn
 
 BUSY = "def tokenize():\n    while True: sum(range(1000))\ntokenize()\n"
 
@@ -108,52 +105,37 @@ def test_past_its_time_the_whole_group_is_ended(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-@contextmanager
-def engine(*, profiles: bool, traces: Path) -> Iterator[tuple[str, list[str]]]:
-    """Answers as vLLM does; where it profiles, stopping writes a trace."""
-    asked: list[str] = []
+class Profiled(StandIn):
+    """Answers as vLLM does; where it `profiles`, stopping writes a trace to `traces`."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(self.path)
-            if profiles and self.path == "/stop_profile":
-                (traces / "rank0.json").write_text('{"traceEvents": []}')
-            self.send_response(200 if profiles else 404)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    def __init__(self, *, profiles: bool, traces: Path) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self._profiles, self._traces = profiles, traces
 
-        def do_GET(self) -> None:
-            self.send_response(404)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    def reply(self, asked: Asked) -> Reply:
+        """Only what is posted is known, if anything."""
+        if asked.method != "POST":
+            return Reply(404)
+        self.asked.append(asked.path)
+        if self._profiles and asked.path == "/stop_profile":
+            (self._traces / "rank0.json").write_text('{"traceEvents": []}')
+        return Reply(200 if self._profiles else 404)
 
 
 def test_an_engine_is_told_to_start_and_to_stop_and_its_new_trace_is_read(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     traces.mkdir()
     (traces / "old.json").write_text("{}")
-    with engine(profiles=True, traces=traces) as (url, asked):
-        plan = plan_profile("gaps", directory=str(tmp_path / "out"), for_s=0.1, url=url)
-        found = run_plan(plan, tmp_path / "out", for_s=0.1, url=url, trace_dir=traces)
-    assert asked == ["/start_profile", "/stop_profile"]
+    with Profiled(profiles=True, traces=traces) as engine:
+        plan = plan_profile("gaps", directory=str(tmp_path / "out"), for_s=0.1, url=engine.url)
+        found = run_plan(plan, tmp_path / "out", for_s=0.1, url=engine.url, trace_dir=traces)
+    assert engine.asked == ["/start_profile", "/stop_profile"]
     assert found == [traces / "rank0.json"]
 
 
 def test_an_engine_that_cannot_be_profiled_says_how_it_could(tmp_path: Path) -> None:
-    with engine(profiles=False, traces=tmp_path) as (url, _):
-        plan = plan_profile("gaps", directory=str(tmp_path / "out"), for_s=0.1, url=url)
+    with Profiled(profiles=False, traces=tmp_path) as engine:
+        plan = plan_profile("gaps", directory=str(tmp_path / "out"), for_s=0.1, url=engine.url)
         with pytest.raises(EngineError, match=r"404.*--profiler-config"):
-            run_plan(plan, tmp_path / "out", for_s=0.1, url=url)
+            run_plan(plan, tmp_path / "out", for_s=0.1, url=engine.url)

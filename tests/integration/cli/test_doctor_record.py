@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from mileage.cli.whole_command import app
+from tests.support.stand_in import Asked, Reply, StandIn
 
 KEY = "engine-key-1234567890"
 PAGE = (
@@ -23,35 +19,16 @@ PAGE = (
 )
 
 
-class Locked(BaseHTTPRequestHandler):
-    """A vLLM's pages, for those who have the key."""
+class Locked(StandIn):
+    """A vLLM's pages, for those who have the key: metrics, a version, and nothing else."""
 
-    def do_GET(self) -> None:
-        """Metrics, a version, and nothing else."""
+    def reply(self, asked: Asked) -> Reply:
+        """By its key, then by its path."""
+        if asked.headers.get("authorization") != f"Bearer {KEY}":
+            return Reply(401)
         pages = {"/metrics": PAGE, "/version": '{"version": "0.10.1"}'}
-        allowed = self.headers.get("authorization") == f"Bearer {KEY}"
-        body = pages.get(self.path, "").encode()
-        self.send_response(401 if not allowed else 200 if body else 404)
-        self.send_header("content-length", str(len(body) if allowed else 0))
-        self.end_headers()
-        if allowed:
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is told."""
-
-
-@contextmanager
-def locked_engine() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Locked)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        page = pages.get(asked.path)
+        return Reply(404) if page is None else Reply(200, page.encode())
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -67,16 +44,18 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_key_nothing_is_known() -> None:
-    with locked_engine() as url:
-        code, out = run(url, "--for", "2s", "--json")
+    with Locked() as engine:
+        code, out = run(engine.url, "--for", "2s", "--json")
     assert code == 3
     assert "401" in str(json.loads(out)["sources"])
 
 
 def test_a_record_keeps_the_pages_and_no_key(tmp_path: Path) -> None:
     to = tmp_path / "dump"
-    with locked_engine() as url:
-        code, _ = run("record", url, "--to", str(to), "--for", "2s", "--api-key-env", "ENGINE_KEY")
+    with Locked() as engine:
+        code, _ = run(
+            "record", engine.url, "--to", str(to), "--for", "2s", "--api-key-env", "ENGINE_KEY"
+        )
     assert code == 0
     written = [path for path in to.rglob("*") if path.is_file()]
     assert all(KEY not in path.read_text() for path in written)
@@ -95,9 +74,9 @@ def test_facts_beside_a_url_add_what_was_not_seen(tmp_path: Path) -> None:
         "signals": {"requests_running": 9},
     }
     path.write_text(json.dumps(told))
-    with locked_engine() as url:
+    with Locked() as engine:
         options = ("--api-key-env", "ENGINE_KEY", "--facts", str(path), "--for", "2s", "--json")
-        _, out = run(url, *options)
+        _, out = run(engine.url, *options)
     document = json.loads(out)
     assert document["facts"]["model"]["params_b"] == 7
     assert document["facts"]["signals"]["requests_running"] == 4

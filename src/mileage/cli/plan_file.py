@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from mileage.cli.config_document import Document
+from mileage.cli.keyed_file import read_keyed
 from mileage.core.errors import ConfigError
 from mileage.engines.configuration.plan import EnginePlan
 from mileage.engines.configuration.plan_parts import (
@@ -22,8 +22,7 @@ from mileage.engines.configuration.plan_parts import (
 
 __all__ = ["read_plan", "read_plan_document"]
 
-_CONFIGURATION: Final = "docs/reference/configuration.md"
-"""Where the reader of files points at for a key that does not exist."""
+_PAGE: Final = "docs/reference/engine-plan.md"
 _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "lora": LoraPlan,
     "onnx": OnnxPlan,
@@ -46,17 +45,9 @@ def read_plan_document(
     path: Path | None, assignments: Iterable[str] = ()
 ) -> tuple[Document, EnginePlan]:
     """`read_plan`, and what tells the lines of its keys."""
-    try:
-        document = Document(path, _flags(assignments), {}, EnginePlan)
-    except ConfigError as error:
-        raise error.named(error.key.replace("--config", "PLAN")) from None
-    try:
-        return document, document.decode(EnginePlan)
-    except ConfigError as error:
-        expected = error.expected
-        if expected.endswith(_CONFIGURATION):
-            expected = f"{_known(error.key)}; see docs/reference/engine-plan.md"
-        raise ConfigError(error.key, error.value, expected, place=error.place) from None
+    return read_keyed(
+        path, _flags(assignments), EnginePlan, name="PLAN", tables=_TABLES, page=_PAGE
+    )
 
 
 def _flags(assignments: Iterable[str]) -> dict[str, Any]:
@@ -70,11 +61,3 @@ def _flags(assignments: Iterable[str]) -> dict[str, Any]:
         except msgspec.DecodeError:
             flags[key] = value
     return flags
-
-
-def _known(key: str) -> str:
-    """What is told of a key that does not exist: the nearest ones, else all of its table."""
-    table, _, name = key.rpartition(".")
-    known = _TABLES.get(table, EnginePlan).__struct_fields__
-    near = get_close_matches(name, known, n=3) or known
-    return f"a key such as {', '.join(near)}"

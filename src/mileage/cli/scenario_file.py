@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from mileage.cli.config_document import Document
+from mileage.cli.keyed_file import read_keyed
 from mileage.core.bounds import require_at_least, require_range
-from mileage.core.errors import ConfigError
 from mileage.sim.scaling import ScalingConfig
 
 __all__ = ["BATCH_MAX", "ScenarioFile", "SharingConfig", "read_scenario"]
 
 BATCH_MAX: Final = 65_536
 """Requests of the largest batch that a CUDA graph may be captured for."""
-_CONFIGURATION: Final = "docs/reference/configuration.md"
-"""Where the reader of files points at for a key that does not exist."""
+_PAGE: Final = "docs/reference/scenario.md"
 
 
 class SharingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,22 +56,4 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
 
 def read_scenario(path: Path) -> tuple[Document, ScenarioFile]:
     """The file, and what is in it. Raises ConfigError with the line of what is wrong."""
-    try:
-        document = Document(path, {}, {}, ScenarioFile)
-    except ConfigError as error:
-        raise error.named(error.key.replace("--config", "--scenario")) from None
-    try:
-        return document, document.decode(ScenarioFile)
-    except ConfigError as error:
-        expected = error.expected
-        if expected.endswith(_CONFIGURATION):
-            expected = f"{_known(error.key)}; see docs/reference/scenario.md"
-        raise ConfigError(error.key, error.value, expected, place=error.place) from None
-
-
-def _known(key: str) -> str:
-    """What is told of a key that does not exist: the nearest ones, else all of its table."""
-    table, _, name = key.rpartition(".")
-    known = _TABLES.get(table, ScenarioFile).__struct_fields__
-    near = get_close_matches(name, known, n=3) or known
-    return f"a key such as {', '.join(near)}"
+    return read_keyed(path, {}, ScenarioFile, name="--scenario", tables=_TABLES, page=_PAGE)

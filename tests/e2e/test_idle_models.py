@@ -100,6 +100,11 @@ def left_waiting(gateway: Gateway, name: str) -> socket.socket:
     return made
 
 
+def rests(gateway: Gateway, name: str) -> None:
+    """Wait until the supervisor knows, by its workers' reports, that all was answered."""
+    wait_until(lambda: model(gateway, name)["idle_s"] is not None, f"{name} rests", START_S)
+
+
 def resident_bytes(gateway: Gateway) -> int:
     return sum(child.memory_info().rss for child in gateway.embedded())
 
@@ -149,6 +154,7 @@ def test_a_child_that_is_killed_while_it_loads_costs_no_request(
     assert all(answer.result(START_S) for answer in answers)
     assert model(gateway, "rarely")["loads_total"] == 1
 
+    rests(gateway, "rarely")
     admin = ("--admin", str(gateway.listening.admin_url))
     asked = run_mileage("engine", "sleep", "rarely", *admin, state=gateway.state)
     assert asked.returncode == 0, asked.stderr

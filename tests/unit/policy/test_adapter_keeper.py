@@ -137,6 +137,34 @@ def test_what_nobody_uses_goes_and_what_is_asked_for_goes_and_comes() -> None:
         it.ask_load("zzz")
 
 
+def test_an_adapter_that_is_asked_to_go_goes_though_its_last_use_is_reported_later() -> None:
+    it = keeper("a", config=LoraConfig(prefetch=True))
+    it.demand({"a": 5}, {"a": 5}, 0.0)
+    make(it, 0.0)
+    it.ask_unload("a")
+    it.demand({"a": 5}, {"a": 1}, 1.0)  # of before: it has been there since
+    assert make(it, 1.0) == []
+    it.demand({"a": 1}, {}, 2.0)
+    assert make(it, 2.0) == [AdapterChange("r", (), ("a",), "asked")]
+    assert make(it, 3.0) == [], "it is hot, but is not loaded ahead of requests"
+    it.demand({}, {"a": 1}, 4.0)
+    assert make(it, 4.0) == [AdapterChange("r", ("a",), (), "demand")]
+
+
+@pytest.mark.parametrize("again", ["ask_load", "pin"])
+def test_what_is_asked_for_after_it_was_asked_to_go_stays(again: str) -> None:
+    it = keeper("a")
+    it.demand({}, {"a": 1}, 0.0)
+    make(it, 0.0)
+    it.demand({}, {}, 1.0)
+    it.ask_unload("a")
+    if again == "pin":
+        it.pin("a", True)
+    else:
+        it.ask_load("a")
+    assert make(it, 2.0) == []
+
+
 def test_after_a_restart_only_what_the_replica_says_is_there() -> None:
     it = keeper("a")
     it.demand({"a": 1}, {"a": 1}, 0.0)

@@ -54,7 +54,9 @@ class AdapterKeeper:
         self._waited_s: dict[str, float] = {}
         self._waited_until_s: float | None = None
         self._asked: dict[str, None] = {}
-        self._asked_out: dict[str, None] = {}
+        self._asked_out: set[str] = set()
+        self._left_out: set[str] = set()
+        """Asked to go, and not wanted since: these are not loaded ahead of requests."""
         self.configure(config, adapters)
 
     # --- what is told -------------------------------------------------------------------------
@@ -72,6 +74,7 @@ class AdapterKeeper:
                 self._pins.pop(name, None)
             if new is None or (new.path, new.base) != (old.path, old.base):
                 self._asked.pop(name, None)
+                self._welcome(name)
                 for places in self._places.values():
                     places.outdate(name)
         self._failures.configure(config)
@@ -97,11 +100,14 @@ class AdapterKeeper:
         self._count_waits(now_s)
         for name, times in used.items():
             if name in self._catalogue:
-                self._asked_out.pop(name, None)
                 for _ in range(times):
                     self._heat.use(name, now_s)
         self._waiting = {name: n for name, n in waiting.items() if n and name in self._catalogue}
         self._waited_s = {name: self._waited_s.get(name, 0.0) for name in self._waiting}
+        for name in self._waiting:
+            # Reports are late: of one that is there they tell what was before it was asked to go.
+            if not self._copies(name):
+                self._welcome(name)
 
     def changed(
         self, change: AdapterChange, errors: Mapping[str, str], took_s: float, now_s: float
@@ -119,7 +125,7 @@ class AdapterKeeper:
             elif name in places.stale:
                 places.stale_retry_s = now_s + self._config.retry_s
             if not self._copies(name):
-                self._asked_out.pop(name, None)
+                self._asked_out.discard(name)
         for name in change.load:
             outdated = name in places.outdated
             places.outdated.discard(name)
@@ -139,6 +145,7 @@ class AdapterKeeper:
         """Load it now, for nobody who waits. KeyError where it is not in the catalogue."""
         self._catalogue[name]
         self._failures.forget(name)
+        self._welcome(name)
         self._asked[name] = None
 
     def ask_unload(self, name: str) -> None:
@@ -146,12 +153,19 @@ class AdapterKeeper:
         self._catalogue[name]
         self._asked.pop(name, None)
         self._pins[name] = False
-        self._asked_out[name] = None
+        self._asked_out.add(name)
+        self._left_out.add(name)
 
     def pin(self, name: str, pinned: bool) -> None:
         """Pin it, or no longer, whatever is configured. KeyError if not in the catalogue."""
         self._catalogue[name]
         self._pins[name] = pinned
+        if pinned:
+            self._welcome(name)
+
+    def _welcome(self, name: str) -> None:
+        self._asked_out.discard(name)
+        self._left_out.discard(name)
 
     # --- what is asked ------------------------------------------------------------------------
 
@@ -343,6 +357,7 @@ class AdapterKeeper:
         return (
             self._may_hold(places, adapter)
             and not places.holds(name)
+            and name not in self._left_out
             and self._failures.may_try(places.name, name, now_s)
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from scripts.reference import (
@@ -30,28 +32,28 @@ __all__ = ["pages"]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def pages() -> dict[Path, str]:
-    """The text of every generated page, by its path."""
+def pages() -> dict[Path, Callable[[], str]]:
+    """What writes each generated page, by the page's path."""
     directory = ROOT / "docs" / "reference"
     rule_pages = ROOT / "docs" / "rules"
+    written = directory / "engines.md"
     return {
-        directory / "cli.md": commands.render(app),
-        directory / "configuration.md": configuration.render(Config, is_hot),
-        directory / "engines.md": engines.render(
-            (directory / "engines.md").read_text("utf-8"), CAPABILITIES.values()
-        ),
-        directory / "engine-plan.md": engine_plan.render(),
-        directory / "facts.md": facts.render(SECTIONS),
-        directory / "gpus.md": gpus.render(GPUS, ARCHITECTURES),
-        directory / "metrics.md": metrics.render(metrics.families_under(ROOT / "src")),
-        directory / "scenario.md": scenario.render(),
-        rule_pages / "README.md": rules.render_index(RULES),
-        **{rule_pages / rules.file_name(rule): rules.render(rule) for rule in RULES},
+        directory / "cli.md": lambda: commands.render(app),
+        directory / "configuration.md": lambda: configuration.render(Config, is_hot),
+        written: lambda: engines.render(written.read_text("utf-8"), CAPABILITIES.values()),
+        directory / "engine-plan.md": engine_plan.render,
+        directory / "facts.md": lambda: facts.render(SECTIONS),
+        directory / "gpus.md": lambda: gpus.render(GPUS, ARCHITECTURES),
+        directory / "metrics.md": lambda: metrics.render(metrics.families_under(ROOT / "src")),
+        directory / "scenario.md": scenario.render,
+        rule_pages / "README.md": lambda: rules.render_index(RULES),
+        **{rule_pages / rules.file_name(rule): partial(rules.render, rule) for rule in RULES},
     }
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
+    for path, write in pages().items():
+        text = write()
         if not path.exists() or path.read_text("utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")

@@ -56,6 +56,8 @@ def families_under(directory: Path) -> list[Metric]:
 def families_in(text: str) -> list[Metric]:
     """Every `Counter`, `Gauge` or `Histogram` made with a literal name of ours, or OpenCost's for
     language models."""
+    if not any(kind in text for kind in KINDS):
+        return []  # most modules: not worth a syntax tree
     tree = ast.parse(text)
     tuples = {
         target.id: node.value

@@ -62,6 +62,12 @@ class _Interval(NamedTuple):
     high: float
 
 
+class _Centre(NamedTuple):
+    mean: float
+    error: float
+    """The standard error of the mean."""
+
+
 def compare(
     metric: str,
     a: Sequence[float | None],
@@ -114,50 +120,53 @@ def compare(
 
 def p_of_mean(values: Floats) -> float:
     """Two-sided p-value of Student's t that `values` (2 or more) have mean 0."""
+    return _p_value(_centre(values), len(values))
+
+
+def _centre(values: Floats) -> _Centre:
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    mean = float(values.mean())
+    return _Centre(float(values.mean()), error)
+
+
+def _p_value(centre: _Centre, n: int) -> float:
+    mean, error = centre
     # Values that are equal but for rounding have no spread: they are what they are.
     if error <= 1e-12 * abs(mean) or error == 0.0:
         return 0.0 if abs(mean) > 1e-12 else 1.0
-    return t_p(mean / error, len(values) - 1)
+    return t_p(mean / error, n - 1)
 
 
 def _judged(base: Comparison, changes: Floats, scale: float | None) -> Comparison:
-    p_value = p_of_mean(changes)
-    judged = _interval(changes, scale, base.level)
-    alone = _interval(changes, scale, 0.05)
+    n, centre = len(changes), _centre(changes)
+    critical = t_critical(base.level, n - 1)
+    p_value = _p_value(centre, n)
+    judged = _interval(centre, scale, critical)
+    alone = _interval(centre, scale, t_critical(0.05, n - 1))
     differs = p_value < base.level
     verdict: MetricVerdict = "no_difference"
     if differs and base.better is not None:
         verdict = "better" if (judged.ratio < 1.0) == (base.better == "lower") else "worse"
+    # The change that crosses the level with a chance of 80 %, by the normal approximation.
+    detectable = (critical + normal_quantile(0.8)) * centre.error
     found = msgspec.structs.replace(
         base,
         ratio=judged.ratio,
         ci95=(judged.low, judged.high),
         ci95_alone=(alone.low, alone.high),
         p_value=p_value,
-        detectable_ratio=_detectable(changes, scale, base.level),
+        detectable_ratio=_ratio(detectable, scale) - 1.0,
         verdict=verdict,
     )
     return msgspec.structs.replace(found, text=_sentence(found, differs))
 
 
-def _interval(changes: Floats, scale: float | None, level: float) -> _Interval:
-    n = len(changes)
-    half = t_critical(level, n - 1) * float(changes.std(ddof=1)) / math.sqrt(n)
-    middle = float(changes.mean())
+def _interval(centre: _Centre, scale: float | None, critical: float) -> _Interval:
+    middle, half = centre.mean, critical * centre.error
     return _Interval(*(_ratio(v, scale) for v in (middle, middle - half, middle + half)))
 
 
 def _ratio(change: float, scale: float | None) -> float:
     return math.exp(min(change, 700.0)) if scale is None else 1.0 + change / scale
-
-
-def _detectable(changes: Floats, scale: float | None, level: float) -> float:
-    """The change that crosses the level with a chance of 80 %, by the normal approximation."""
-    n = len(changes)
-    reach = t_critical(level, n - 1) + normal_quantile(0.8)
-    return _ratio(reach * float(changes.std(ddof=1)) / math.sqrt(n), scale) - 1.0
 
 
 def _sentence(c: Comparison, differs: bool) -> str:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from mileage.control.config import GovernorMode
@@ -22,7 +23,7 @@ from mileage.policy.engine_knobs import ControlDocument
 from mileage.wire.fetch import FetchError
 from tests.support.knob_site import URL, KnobSite, knob_site
 
-PATIENCE_S, LOOK_S = 60.0, 0.01
+PATIENCE_S, LOOK_S, LOOKS_A_REPORT = 60.0, 0.01, 100
 GIVE_BACK = {"knobs": {"active_max": None}, "lease_s": 0.1}
 
 
@@ -42,6 +43,8 @@ class World:
     def __init__(self, site: KnobSite, pids: tuple[int, ...]) -> None:
         self.site, self.pids = site, list(pids)
         self.desk = KnobDesk(lambda: self.pids)
+        self._fresh: dict[int, Report] = {}
+        """What each worker reported last, as if just now."""
 
     def engine(self, access: str = "a") -> dict[str, Controlled]:
         return {"gpu": Controlled(self.site.control(), access, 30.0, False)}
@@ -69,24 +72,34 @@ class World:
             waiting={},
             decisions=[],
         )
-        self.desk.report(
-            Report(
-                pid=pid,
-                at_s=time.monotonic() - age_s,
-                connections=0,
-                in_flight=0,
-                draining=False,
-                ledger_ok=True,
-                families=[],
-                replicas=replicas or [replica("gpu", limit, state)],
-                governor=GovernorReport(state=governor, slo=SloConfig(), failure=failure),
-            )
+        report = Report(
+            pid=pid,
+            at_s=time.monotonic() - age_s,
+            connections=0,
+            in_flight=0,
+            draining=False,
+            ledger_ok=True,
+            families=[],
+            replicas=replicas or [replica("gpu", limit, state)],
+            governor=GovernorReport(state=governor, slo=SloConfig(), failure=failure),
         )
+        self.desk.report(report)
+        self._fresh.pop(pid, None)
+        if not age_s:
+            self._fresh[pid] = report
+
+    def _repeat(self) -> None:
+        """Workers report again and again: one report would be too old on a slow machine."""
+        for pid, report in self._fresh.items():
+            if pid in self.pids:
+                self.desk.report(msgspec.structs.replace(report, at_s=time.monotonic()))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(round(PATIENCE_S / LOOK_S)):
+        for look in range(round(PATIENCE_S / LOOK_S)):
             if condition():
                 return
+            if look % LOOKS_A_REPORT == LOOKS_A_REPORT - 1:
+                self._repeat()
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"not within {PATIENCE_S:g} s: {self.desk.statuses()}")
 

@@ -94,7 +94,7 @@ def _warmed(took: WarmTook) -> str:
 
 def _ended(event: Ended, *, quiet: bool) -> list[str]:
     how = f"exit code {event.exit_code}" if event.exit_code >= 0 else _signal(-event.exit_code)
-    if event.asked or event.exit_code == 0:
+    if event.asked or (event.exit_code == 0 and event.cause is None):
         return [f"the engine has ended ({how})"]
     when = "" if event.ready else ", before it was ready"
     why = f": {event.why}" if event.why is not None else ""

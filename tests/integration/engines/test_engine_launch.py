@@ -17,7 +17,7 @@ import pytest
 
 from mileage.core.errors import EngineError
 from mileage.engines.launch.events import Ended, LaunchEvent, Ready, Restarting, Started, Up, Warmed
-from mileage.engines.launch.launch_command import launch_command
+from mileage.engines.launch.launch_command import LaunchKind, launch_command
 from mileage.engines.launch.log_stream import LogStream
 from mileage.engines.launch.settings import LaunchSettings
 from mileage.engines.launch.start_history import StartHistory
@@ -35,11 +35,13 @@ class Run:
     def __init__(
         self,
         *words: str,
+        kind: LaunchKind = "command",
         settings: LaunchSettings = QUICK,
         history: StartHistory | None = None,
         on: Callable[[Run, LaunchEvent], None] = lambda run, event: None,
     ) -> None:
         command = launch_command("command", [*ENGINE, "--port", "{port}", *words], port=0)
+        command = msgspec.structs.replace(command, kind=kind)
         self.told: list[LaunchEvent] = []
         self.port = command.port
 
@@ -191,6 +193,35 @@ def test_an_engine_that_dies_is_started_again_and_is_ready_again(tmp_path: Path)
     assert [(event.exit_code, event.ready) for event in ended] == [(7, True), (0, True)]
     assert states == [False, False, False]
     assert [record.ready for record in history.records()] == [True, True]
+
+
+def die_with_0(run: Run, event: LaunchEvent) -> None:
+    if isinstance(event, Ready):
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"http://127.0.0.1:{run.port}/die", json={"code": 0})
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp"])
+def test_an_engine_that_ends_with_0_unasked_has_failed(kind: LaunchKind) -> None:
+    settings = msgspec.structs.replace(QUICK, restarts=1)
+    run = Run(kind=kind, settings=settings, on=die_with_0)
+    assert run.code == 1
+    ended = [event for event in run.told if isinstance(event, Ended)]
+    assert [(event.exit_code, event.ready, event.cause) for event in ended] == [
+        (0, True, "ended_unasked")
+    ] * 2
+
+
+def test_a_command_that_ends_with_0_was_meant_to_end_if_it_was_ready() -> None:
+    run = Run(on=die_with_0)
+    assert run.code == 0
+    assert len(run.of(Started)) == 1
+    last = run.told[-1]
+    assert isinstance(last, Ended)
+    assert last.cause is None
+    unready = Run("--exit", "0", settings=msgspec.structs.replace(QUICK, restarts=1))
+    assert unready.code == 1
+    assert len(unready.of(Started)) == 2
 
 
 def test_a_crash_loop_ends_with_the_engines_code(tmp_path: Path) -> None:

@@ -43,6 +43,13 @@ __all__ = ["NEVER_READY", "Supervisor"]
 
 NEVER_READY: Final = 1
 """Exit code of an engine that was ended because it did not become ready."""
+_UNASKED: Final = FailureCause(
+    "ended_unasked",
+    "it ended by itself, though with exit code 0, as vLLM does when its engine core has died",
+    False,
+)
+_UNASKED_CODE: Final = 1
+"""What the launcher makes of an exit code of 0 that nobody asked for."""
 _POLL_S: Final = 0.1
 _RETRY_S: Final = 0.5
 _UNREADY_DRAIN_S: Final = 5.0
@@ -100,7 +107,8 @@ class Supervisor:
         }
 
     async def run(self) -> int:
-        """The engine's exit code, or -N where signal N ended it; 0 where it was to end and did.
+        """The engine's exit code, or -N where signal N ended it; 0 where it was to end and did,
+        not where it ended so by itself (but a `command` that was ready may).
 
         Raises EngineError where it cannot be started at all: its port is taken, MPS is missing.
         """
@@ -116,7 +124,7 @@ class Supervisor:
         while True:
             self._attempt += 1
             ended, ready_for_s = await self._once()
-            if self._stopping.is_set() or ended.exit_code == 0:
+            if self._stopping.is_set() or ended.meant:
                 self._state = "stopped"
                 return ended.exit_code
             self._state = "failed"
@@ -298,12 +306,16 @@ class Supervisor:
     def _end(self, code: int, never: FailureCause | None, *, ready: bool) -> _Outcome:
         """Tell how it ended."""
         self._log.end()
+        asked = self._stopping.is_set()
+        # Of a program that nobody knows; a server that is known ends by itself only by a fault.
+        meant = code == 0 and never is None and ready and self._command.kind == "command"
         cause: FailureCause | None = None
         if never is not None:
             cause, code = never, NEVER_READY
-        elif code != 0 and not self._stopping.is_set():
+        elif not asked and not meant:
             cause = failure_cause(self._log.tail(_CAUSE_LINES), code)
-        asked = self._stopping.is_set()
+            if cause is None and code == 0:
+                cause = _UNASKED
         self._state = "stopped" if asked else "failed"
         self._tell(
             Ended(
@@ -320,7 +332,9 @@ class Supervisor:
             name = cause.name if cause is not None else None
             self._remember(ready=False, cause=name, exit_code=code)
         permanent = cause is not None and cause.permanent
-        return _Outcome(exit_code=code, ready=ready, permanent=permanent)
+        if code == 0 and not (asked or meant):
+            code = _UNASKED_CODE
+        return _Outcome(exit_code=code, ready=ready, permanent=permanent, meant=meant)
 
     async def _preload(self, unneeded: threading.Event) -> None:
         wanted, settings = self._settings.preload, self._settings
@@ -362,8 +376,9 @@ class Supervisor:
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """`permanent`: another start ends the same way."""
+    """`permanent`: another start ends the same way; `meant`: it was to end, though not told to."""
 
     exit_code: int
     ready: bool
     permanent: bool
+    meant: bool

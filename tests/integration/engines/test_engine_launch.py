@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -16,6 +18,7 @@ import psutil
 import pytest
 
 from mileage.core.errors import EngineError
+from mileage.engines.launch.engine_process import EngineProcess
 from mileage.engines.launch.events import Ended, LaunchEvent, Ready, Restarting, Started, Up, Warmed
 from mileage.engines.launch.launch_command import LaunchKind, launch_command
 from mileage.engines.launch.log_stream import LogStream
@@ -222,6 +225,48 @@ def test_a_command_that_ends_with_0_was_meant_to_end_if_it_was_ready() -> None:
     unready = Run("--exit", "0", settings=msgspec.structs.replace(QUICK, restarts=1))
     assert unready.code == 1
     assert len(unready.of(Started)) == 2
+
+
+@pytest.fixture
+def starts_fail(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Starts of an engine's process that fail, by number from 1."""
+    fail: set[int] = set()
+    numbers = itertools.count(1)
+    start = EngineProcess.start
+
+    async def instead(*arguments: Any, **options: Any) -> EngineProcess:
+        if next(numbers) in fail:
+            raise EngineError("engine", "cannot be started: [Errno 12] Cannot allocate memory")
+        return await start(*arguments, **options)
+
+    monkeypatch.setattr(EngineProcess, "start", instead)
+    return fail
+
+
+def test_a_later_start_that_fails_is_tried_again(tmp_path: Path, starts_fail: set[int]) -> None:
+    starts_fail |= {2, 3}
+    words = ("--starts", str(tmp_path / "starts"), "--exit", "1", "--exits", "1")
+    history = StartHistory(tmp_path / "starts.jsonl")
+    run = Run(*words, on=stop_when_ready, history=history)
+    assert run.code == 0
+    ended = [event for event in run.told if isinstance(event, Ended)]
+    assert [event.cause for event in ended] == [None, "not_started", "not_started", None]
+    assert "Cannot allocate memory" in (ended[1].why or "")
+    pauses = [event.in_s for event in run.told if isinstance(event, Restarting)]
+    assert pauses == [0.01, 0.02, 0.04]
+    assert [record.ready for record in history.records()] == [False, False, False, True]
+
+
+def test_starts_that_go_on_failing_end_it(starts_fail: set[int]) -> None:
+    starts_fail |= {2, 3}
+    settings = msgspec.structs.replace(QUICK, restarts=2)
+    assert Run("--exit", "7", settings=settings).code == 1
+
+
+def test_a_first_start_that_fails_is_an_error(starts_fail: set[int]) -> None:
+    starts_fail |= {1}
+    with pytest.raises(EngineError, match="Cannot allocate memory"):
+        Run()
 
 
 def test_a_crash_loop_ends_with_the_engines_code(tmp_path: Path) -> None:

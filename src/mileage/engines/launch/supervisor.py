@@ -110,7 +110,8 @@ class Supervisor:
         """The engine's exit code, or -N where signal N ended it; 0 where it was to end and did,
         not where it ended so by itself (but a `command` that was ready may).
 
-        Raises EngineError where it cannot be started at all: its port is taken, MPS is missing.
+        Raises EngineError where it cannot be started at all: its port is taken, MPS is missing. If
+        only a later start fails so, it is tried again as after any failure.
         """
         self._command.check_port()
         try:
@@ -153,10 +154,13 @@ class Supervisor:
 
     async def _once(self) -> tuple[_Outcome, float]:
         """One life of the engine, and for how long it was ready."""
-        params = await self._params()
-        self._begin()
-        held = () if self._mps is None else self._mps.descriptors
-        process = await EngineProcess.start(params, self._log.feed, descriptors=held)
+        try:
+            process = await self._start()
+        except EngineError as error:
+            if self._attempt == 1:
+                raise
+            short = FailureCause("not_started", str(error), False)  # of memory or processes
+            return self._end(NEVER_READY, short, ready=False), 0.0
         self._tell(
             Started(
                 after_s=0.0,
@@ -192,6 +196,14 @@ class Supervisor:
         self._watch = StartWatch(self._started_s)
         self._state, self._why, self._warm = "starting", "", ()
         self._log.begin()
+
+    async def _start(self) -> EngineProcess:
+        try:
+            params = await self._params()
+        finally:
+            self._begin()  # what fails has its own times and log, too
+        held = () if self._mps is None else self._mps.descriptors
+        return await EngineProcess.start(params, self._log.feed, descriptors=held)
 
     async def _params(self) -> KeeperParams:
         environment = {**_OUTPUT, **self._command.environment}

@@ -39,9 +39,12 @@ _KILLED: Final = FailureCause(
     False,
 )
 
+_OWN_PORT: Final = FailureCause("port_in_use", "another program has its port", True)
+
 _SIGNS: Final = (
     _Sign(
-        FailureCause("port_in_use", "another program has its port", True),
+        # Engines also open ports within, by chance: the next start has others.
+        FailureCause("port_in_use", "another program has a port that it wanted", False),
         re.compile(
             r"Address already in use|address already in use|couldn't bind HTTP server socket"
             r"|\[Errno 98\]"
@@ -93,10 +96,13 @@ _SIGNS: Final = (
 """In the order in which they are looked for: an engine that found no port tells of more."""
 
 
-def failure_cause(lines: Sequence[str], exit_code: int | None) -> FailureCause | None:
+def failure_cause(
+    lines: Sequence[str], exit_code: int | None, *, port: int | None = None
+) -> FailureCause | None:
     """The cause that the last lines of a log and the exit code (-9: SIGKILL) tell; None: unknown.
 
-    Memory that ended is what the doctor's reader of troubles takes for it.
+    `port` is the one that it serves at: another start does not help where a line says that this
+    one is in use. Memory that ended is what the doctor's reader of troubles takes for it.
     """
     troubles = LogTroubles()
     for line in log_lines(lines):
@@ -104,6 +110,21 @@ def failure_cause(lines: Sequence[str], exit_code: int | None) -> FailureCause |
     if "oom_count" in troubles.signals():
         return _OUT_OF_MEMORY
     for sign in _SIGNS:
-        if any(sign.pattern.search(line) for line in lines):
-            return sign.cause
+        found = [line for line in lines if sign.pattern.search(line)]
+        if not found:
+            continue
+        if sign.cause.name == _OWN_PORT.name and any(_names(line, port) for line in found):
+            return _OWN_PORT
+        return sign.cause
     return _KILLED if exit_code == SIGKILL else None
+
+
+def _names(line: str, port: int | None) -> bool:
+    """Is this port in the line, as `port: 8000`, `[::]:8000` or `('127.0.0.1', 8000)`?
+
+    Not as the number of a process or of a line of source.
+    """
+    if port is None:
+        return False
+    before = r"(?:\bport\W{0,3}|[\w\]*]:|['\"],\s*)(?<!\.py:)(?<!\.cpp:)"
+    return re.search(rf"{before}{port}(?!\d)", line, re.IGNORECASE) is not None

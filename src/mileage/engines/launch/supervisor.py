@@ -325,7 +325,7 @@ class Supervisor:
         if never is not None:
             cause, code = never, NEVER_READY
         elif not asked and not meant:
-            cause = failure_cause(self._log.tail(_CAUSE_LINES), code)
+            cause = failure_cause(self._log.tail(_CAUSE_LINES), code, port=self._command.port)
             if cause is None and code == 0:
                 cause = _UNASKED
         self._state = "stopped" if asked else "failed"

@@ -11,7 +11,7 @@ from mileage.doctor.collect.start_failure import failure_cause
     ("line", "code", "name", "permanent"),
     [
         pytest.param(
-            "OSError: [Errno 98] Address already in use", 1, "port_in_use", True, id="port"
+            "OSError: [Errno 98] Address already in use", 1, "port_in_use", False, id="some port"
         ),
         pytest.param(
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
@@ -56,3 +56,47 @@ def test_a_known_cause(line: str, code: int, name: str, permanent: bool) -> None
 def test_what_is_not_known_has_no_cause() -> None:
     assert failure_cause(["RuntimeError: something else"], 1) is None
     assert failure_cause([], None) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "permanent"),
+    [
+        pytest.param(
+            "[Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): address "
+            "already in use",
+            True,
+            id="uvicorn",
+        ),
+        pytest.param(
+            "start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 8000",
+            True,
+            id="llama.cpp",
+        ),
+        pytest.param("bind 0.0.0.0:8000: Address already in use", True, id="any other"),
+        pytest.param(
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any "
+            "local network address. port: 41223, useIpv6: false, code: -98, name: EADDRINUSE, "
+            "message: address already in use",
+            False,
+            id="a port within",
+        ),
+        pytest.param(
+            "The server socket has failed to bind to [::]:18000 (errno: 98 - Address already in "
+            "use).",
+            False,
+            id="a longer number",
+        ),
+        pytest.param(
+            "(EngineCore pid=8000) ERROR core.py:8000] OSError: [Errno 98] Address already in use",
+            False,
+            id="a process, a line of source",
+        ),
+    ],
+)
+def test_only_its_own_port_stays_taken(line: str, permanent: bool) -> None:
+    cause = failure_cause([line, "INFO listens at port 8000"], 1, port=8000)
+    assert cause is not None
+    assert (cause.name, cause.permanent) == ("port_in_use", permanent)
+    unknown = failure_cause([line], 1)
+    assert unknown is not None
+    assert not unknown.permanent

@@ -112,6 +112,11 @@ def test_what_is_known_of_it() -> None:
         ("vllm", "m --hf_token=SECRET"),
         ("vllm", "m --api_key SECRET"),
         ("vllm", "m --api-key SECRET SECRET"),
+        ("vllm", "m --api-k SECRET SECRET"),
+        ("vllm", "m --api_k=SECRET"),
+        ("vllm", "m --hf-t SECRET"),
+        ("sglang", "--model m --admin SECRET"),
+        ("sglang", "--model m --ssl-keyfile-p=SECRET"),
         ("sglang", "--model m --admin-api-key SECRET"),
         ("sglang", "--model m --ssl-keyfile-password SECRET"),
         ("llamacpp", "-m m -hft SECRET"),
@@ -136,12 +141,22 @@ def test_secrets_are_not_shown(kind: Any, words: str) -> None:
         pytest.param("vllm", ["m", "--api-key", "a,b"], {}, "a,b", id="and so by its flag"),
         pytest.param("llamacpp", ["--api-key", "a,b"], {}, "a", id="llama.cpp: several"),
         pytest.param("command", ["serve", "--api-key", "k"], {}, "k", id="any other"),
+        pytest.param("vllm", ["m", "--api-k", "k"], {"VLLM_API_KEY": "a"}, "k", id="abbreviated"),
+        pytest.param("sglang", ["--model", "m", "--api_k=k"], {}, "k", id="so by SGLang"),
+        pytest.param(
+            "llamacpp", ["--api-k", "k"], {"LLAMA_API_KEY": "a"}, "a", id="not by llama.cpp"
+        ),
     ],
 )
 def test_the_key_that_it_is_asked_with(
     kind: Any, words: list[str], environ: dict[str, str], key: str
 ) -> None:
     assert launch_command(kind, words, environ=environ).api_key == key
+
+
+def test_other_flags_are_no_beginning_of_a_secret_one() -> None:
+    words = ["m", "--host", "h", "--api-server-count", "2", "--hf-overrides", "{}", "--", "x"]
+    assert "***" not in launch_command("vllm", words).shown
 
 
 def test_shapes_up_to_the_active_limit_and_the_models_length() -> None:

@@ -57,6 +57,10 @@ _SECRET_FLAGS: Final = (
     "--ssl-keyfile-password",
 )
 """What vLLM, SGLang and llama.cpp take that nobody else may read."""
+_ABBREVIATING: Final = ("vllm", "sglang")
+"""Kinds that know a flag by its beginning, as Python's argparse does."""
+_WHOLE_FLAGS: Final = ("--ssl-keyfile",)
+"""Flags of their own that are the beginning of a secret one."""
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- asked there, not served
 
 
@@ -80,7 +84,7 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
         for word in self.words:
             flag, equals, _ = word.partition("=")
             hidden = hidden and not word.startswith("-")
-            secret = _flag_name(flag) in _SECRET_FLAGS
+            secret = _is_flag(flag, _SECRET_FLAGS, abbreviated=self.kind in _ABBREVIATING)
             found.append("***" if hidden else f"{flag}=***" if secret and equals else word)
             hidden = hidden or (secret and not equals)
         return tuple(found)
@@ -176,7 +180,7 @@ def launch_command(
 
 def _api_key(kind: LaunchKind, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """One of its keys. llama.cpp parts them by commas, to all others a comma is part of the key."""
-    found = _flag(words, ("--api-key",))
+    found = _flag(words, ("--api-key",), abbreviated=kind in _ABBREVIATING)
     variable = _PROGRAMS[kind].key_variable if kind in _PROGRAMS else None
     if found is None and variable is not None:
         found = environ.get(variable)
@@ -245,12 +249,12 @@ def free_port(host: str | None = None) -> int:
         return int(probe.getsockname()[1])
 
 
-def _flag(words: Sequence[str], flags: Sequence[str]) -> str | None:
+def _flag(words: Sequence[str], flags: Sequence[str], *, abbreviated: bool = False) -> str | None:
     """The value of the last of these flags, as `--flag VALUE`, `--flag=VALUE` or `--a_flag`."""
     found = None
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if _flag_name(name) not in flags:
+        if not _is_flag(name, flags, abbreviated=abbreviated):
             continue
         if equals:
             found = value
@@ -262,3 +266,16 @@ def _flag(words: Sequence[str], flags: Sequence[str]) -> str | None:
 def _flag_name(name: str) -> str:
     """As engines know it: vLLM and llama.cpp take `--api_key` for `--api-key`."""
     return name.replace("_", "-") if name.startswith("--") else name
+
+
+def _is_flag(name: str, flags: Sequence[str], *, abbreviated: bool) -> bool:
+    """Is it one of these, or the beginning of one?
+
+    A beginning of several flags is taken for it too: the engine refuses that, whatever it says.
+    """
+    name = _flag_name(name)
+    if name in flags:
+        return True
+    if not abbreviated or name in _WHOLE_FLAGS or not name.startswith("--") or name == "--":
+        return False
+    return any(flag.startswith(name) for flag in flags)

@@ -18,8 +18,8 @@ _TOKENS: Final = 4
 """Of an answer: the first comes of the prompt's step, those after it of decoding steps."""
 _FIRST_ID: Final = 10
 _IDS: Final = 200
-"""Token ids that every vocabulary has; the first one of each prompt differs, so that no cache of
-prefixes shortens it."""
+"""Token ids that every vocabulary has. No two prompts begin with the same two of them, so that no
+cache of prefixes shortens one; only those of one token come again, as there are no more."""
 _KEY_REFUSED: Final = (401, 403)
 _MESSAGE_MAX: Final = 300
 
@@ -92,8 +92,9 @@ class TokenClient:
         prompts a chat.
         """
         self._asked += 1
+        number = self._asked  # its own, however many are asked meanwhile
         while True:
-            answer = await self._post(prompt_tokens, timeout_s)
+            answer = await self._post(number, prompt_tokens, timeout_s)
             if answer.status < 300:
                 return self._check(answer)
             following = {"ids": "words", "words": "chat"}.get(self._form)
@@ -112,12 +113,13 @@ class TokenClient:
             kind = KeyRefusedError
         return kind(self._command.url, f"answered {answer.status}: {_message(answer)}")
 
-    async def _post(self, prompt_tokens: int, timeout_s: float) -> FetchResponse:
-        first = _FIRST_ID + self._asked % _IDS
+    async def _post(self, number: int, prompt_tokens: int, timeout_s: float) -> FetchResponse:
+        start = [_FIRST_ID + number % _IDS, _FIRST_ID + number // _IDS % _IDS][:prompt_tokens]
+        rest = prompt_tokens - len(start)
         body: dict[str, Any] = {"model": self.model, "max_tokens": _TOKENS, "temperature": 0.0}
-        words = f"{first}" + " a" * (prompt_tokens - 1)
+        words = " ".join(map(str, start)) + " a" * rest
         if self._form == "ids":
-            body["prompt"] = [first, *([_FIRST_ID] * (prompt_tokens - 1))]
+            body["prompt"] = [*start, *([_FIRST_ID] * rest)]
         elif self._form == "words":
             body["prompt"] = words
         else:

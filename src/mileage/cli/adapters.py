@@ -162,4 +162,7 @@ class Adapters:
     def _file(self, name: str, path: str) -> Path | None:
         if path.startswith("hf:"):
             return self._files.get(name)
-        return Path(path).expanduser()
+        try:
+            return Path(path).expanduser()
+        except RuntimeError:  # a user whom only the engine's machine knows
+            return None

@@ -204,7 +204,7 @@ class Replicas:
         for engine in move.joined:
             if urls.get(engine.name, engine.url) != engine.url:
                 self._forget(engine.name)
-                self._tell(ReplicaDown(engine.name, _MOVED))
+                self._pass_on(ReplicaDown(engine.name, _MOVED))
             if self.sleepers.sleeps(engine):
                 await self.sleepers.begin((engine,))
             else:
@@ -237,7 +237,7 @@ class Replicas:
             self.tell_again(name)
         else:
             self._disabled.add(name)
-            self._tell(ReplicaDown(name, _DISABLED))
+            self._pass_on(ReplicaDown(name, _DISABLED))
         self.sleepers.desk.enable(name, enabled)
         return True
 

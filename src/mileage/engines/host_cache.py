@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = ["HostCache"]
 
-_PAGE = mmap.PAGESIZE
+_CHUNK = 1 << 20
 
 
 class HostCache:
-    """Maps files and touches their pages; what was touched lately stays in the kernel's cache.
+    """Reads files into the kernel's cache, and has it fetch again what it has let go since.
+
+    They are not mapped: a page that is gone, as another program has cut the file or its server does
+    not answer, would end the process.
 
     Not thread-safe: one call at a time. Files that cannot be read are left out: their load tells
     why.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Path, tuple[os.stat_result, mmap.mmap]] = {}
+        self._kept: dict[Path, os.stat_result] = {}
 
     @property
     def bytes(self) -> int:
         """Of all files that are kept."""
-        return sum(len(pages) for _, pages in self._kept.values())
+        return sum(stat.st_size for stat in self._kept.values())
 
     def keep(self, paths: Iterable[Path], bytes_max: int) -> None:
         """Keep the first of these that fit, and drop all others. A directory is its files."""
@@ -38,28 +40,15 @@ class HostCache:
             if 0 < size <= left:
                 wanted.update(files)
                 left -= size
-        for path in [path for path in self._kept if path not in wanted]:
-            self._drop(path)
+        known, self._kept = self._kept, {}
         for path, stat in wanted.items():
-            known = self._kept.get(path)
-            if known is not None and _same(known[0], stat):
-                _touch(known[1])
-                continue
-            if known is not None:
-                self._drop(path)
-            with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
-                pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-                self._kept[path] = (stat, pages)
-                pages.madvise(mmap.MADV_WILLNEED)
-                _touch(pages)
+            with contextlib.suppress(OSError):
+                _read(path, again=path in known and _same(known[path], stat))
+                self._kept[path] = stat
 
     def clear(self) -> None:
         """Keep nothing any more."""
-        for path in tuple(self._kept):
-            self._drop(path)
-
-    def _drop(self, path: Path) -> None:
-        self._kept.pop(path)[1].close()
+        self._kept = {}
 
 
 def _files(path: Path) -> dict[Path, os.stat_result]:
@@ -80,6 +69,11 @@ def _same(one: os.stat_result, other: os.stat_result) -> bool:
     )
 
 
-def _touch(pages: mmap.mmap) -> None:
-    for at in range(0, len(pages), _PAGE):
-        pages[at]
+def _read(path: Path, *, again: bool) -> None:
+    with path.open("rb", buffering=0) as file:
+        if again and hasattr(os, "posix_fadvise"):  # reads nothing that is there
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+            return
+        buffer = bytearray(_CHUNK)
+        while file.readinto(buffer):
+            pass

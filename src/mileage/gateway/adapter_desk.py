@@ -268,8 +268,10 @@ class AdapterDesk:
                 adapter = self._catalogue[name]
                 path = await asyncio.to_thread(self._locate, change.replica, adapter)
                 files.append(AdapterFile(name, path))
-            except (MileageError, KeyError) as error:
-                errors[name] = str(error)
+            except Exception as error:
+                if not isinstance(error, MileageError | KeyError):
+                    _log.exception("the file of adapter %s could not be had", name)
+                errors[name] = str(error) or type(error).__name__
         try:
             async with asyncio.timeout(self._config.load_timeout_s):
                 errors |= await self._loaders[change.replica].change(files, change.unload)

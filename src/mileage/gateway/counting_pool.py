@@ -111,16 +111,16 @@ class CountingPool:
         body, job.body = job.body, b""
         count: int | None = None
         began_s = time.perf_counter()
-        if not job.over:  # else nobody waits for it any more
-            try:
+        try:
+            if not job.over:  # else nobody waits for it any more
                 count = counter.count(endpoint, body)
-            except Exception as error:
-                self._failed(error)
+        except BaseException as error:  # a panic of the library is no Exception
+            self._failed(error)
         took_s = time.perf_counter() - began_s
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(self._end, job, count, took_s)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         """Said once for each kind, as a client could make many; its text may be of a prompt."""
         kind = type(error).__name__
         if kind not in self._failures:

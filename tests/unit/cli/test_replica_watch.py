@@ -14,7 +14,7 @@ from mileage.cli.config import Config
 from mileage.cli.replica_watch import ReplicaWatch
 from mileage.cli.replicas import Replicas
 from mileage.cli.sleepers import Sleepers
-from mileage.core.events import Event, ReplicaUp
+from mileage.core.events import Event, ReplicaDown, ReplicaUp
 from mileage.core.replica import Adapter
 from mileage.engines.config import EmbeddedConfig, EngineConfig
 from mileage.ledger.replica_clock import ReplicaSeen
@@ -130,6 +130,15 @@ def test_what_remote_replicas_hold() -> None:
         "b": ReplicaSeen("down", 1.0, ""),
         "c": ReplicaSeen("warmup", 0.5, "cpu"),
     }
+
+
+def test_what_is_disabled_is_down_for_those_who_load_adapters_too() -> None:
+    engine = EngineConfig(kind="vllm", name="a", url="http://a:8000", lora_slots=2)
+    made, told = replicas(Config(engines=(engine,)))
+    down: list[str] = []
+    made.desk = cast("Any", SimpleNamespace(down=down.append))
+    assert made.set_enabled("a", False)
+    assert (down, [type(event) for event in told]) == (["a"], [ReplicaDown])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from mileage.engines.host_cache import HostCache
@@ -31,6 +32,16 @@ def test_a_directory_is_its_files_and_what_cannot_be_read_is_left_out(tmp_path: 
     assert cache.bytes == 5002
     cache.clear()
     assert cache.bytes == 0
+
+
+def test_a_file_that_is_cut_while_it_is_kept_is_no_trouble(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"x" * 1_000_000)
+    cache = HostCache()
+    cache.keep([file], 2_000_000)
+    os.truncate(file, 10)
+    cache.keep([file], 2_000_000)
+    assert cache.bytes == 10
 
 
 def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class Site:
         """Changes wait for it; then the engine is seen to be up before they return."""
         self.told: list[Event] = []
         self.changes: list[tuple[list[str], list[str]]] = []
+        self.told_before: list[list[Event]] = []
+        """What workers had been told when each of them began."""
         self.new = asyncio.Event()
         self.desk = AdapterDesk(
             deliver=self._told,
@@ -40,6 +42,7 @@ class Site:
 
     async def change(self, load: Sequence[AdapterFile], unload: Sequence[str]) -> Mapping[str, str]:
         self.changes.append(([each.path for each in load], list(unload)))
+        self.told_before.append(list(self.told))
         if self.breaks:
             raise EngineError("r", "is down")
         errors = {each.name: self.refuses[each.name] for each in load if each.name in self.refuses}
@@ -100,10 +103,11 @@ def test_workers_hear_that_one_goes_before_it_does() -> None:
         task = await running(site)
         site.desk.wanted("a")
         await site.until(up("a"))
+        site.told.clear()
         site.desk.reported(1, {"b": 5}, {"b": 5})
         await site.until(up("b"))
         assert site.changes[1:] == [(["/b"], ["a"])]
-        assert site.told.index(up("b")) > len(site.told) - 1 - site.told[::-1].index(up())
+        assert up() in site.told_before[-1]
         await end(task)
 
     asyncio.run(story())
@@ -123,6 +127,24 @@ def test_a_failure_is_told_with_its_reason_and_what_was_to_make_room_stays() -> 
         states = site.desk.states()
         assert [each.error for each in states.adapters] == [None, "rank 64 is above 16"]
         assert states.adapters[0].resident == ["r"]
+        await end(task)
+
+    asyncio.run(story())
+
+
+def test_a_file_that_cannot_be_located_fails_alone_with_its_own_reason() -> None:
+    def locate(replica: str, adapter: AdapterConfig) -> str:
+        if adapter.name == "a":
+            raise RuntimeError("Could not determine home directory.")
+        return adapter.path
+
+    async def story() -> None:
+        site = Site("a", "b")
+        site.desk._locate = locate
+        task = await running(site)
+        site.desk.reported(1, {"a": 1, "b": 1}, {"a": 1, "b": 1})
+        await site.until(LoadFailed("a", "Could not determine home directory.", 5.0))
+        await site.until(up("b"))
         await end(task)
 
     asyncio.run(story())

@@ -48,6 +48,8 @@ class Gate:
         assert self.open.wait(30)
         if "bad" in input:
             raise ValueError("the text of a prompt")
+        if "panic" in input:
+            raise BaseException("of a library in another language")
         return [text.split() for text in input]
 
 
@@ -205,6 +207,17 @@ def test_a_tokenizer_that_fails_is_told_of_without_the_prompt(
     assert counts.told == [None, None, 1]
     assert counts.how() == {"failed": 2, "counted": 1}
     assert caplog.messages == ["a prompt could not be counted: ValueError"]
+
+
+def test_a_tokenizer_that_panics_keeps_no_place(gate: Gate) -> None:
+    async def check(counts: Counts) -> None:
+        for text in ("panic", "panic", "panic", "a"):
+            asked = len(counts.told)
+            counts.ask(text)
+            await until(lambda asked=asked: len(counts.told) > asked)  # type: ignore[misc]
+
+    counts = run(check, wait_max_s=30, waiting_max=1)
+    assert counts.told == [None, None, None, 1]
 
 
 def test_what_is_not_worth_it_is_not_asked(gate: Gate) -> None:

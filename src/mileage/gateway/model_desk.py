@@ -71,6 +71,7 @@ class ModelDesk:
         self._seats: dict[str, ModelSeat] = {}
         self._seen: dict[int, dict[str, _Seen]] = {}
         self._waiting: dict[int, dict[str, int]] = {}
+        self._queue: list[ModelSeat] = []  # who waits for room, and takes none of it yet
         self._sleeps = 0
 
     # --- life ---------------------------------------------------------------------------------
@@ -102,6 +103,8 @@ class ModelDesk:
         if seat is not None and seat.task is not None:
             seat.task.cancel()
             await asyncio.gather(seat.task, return_exceptions=True)
+            if seat in self._queue:  # cancelled before it began
+                self._queue.remove(seat)
 
     def configure(self, config: IdleConfig, zone: tzinfo) -> None:
         """Decide by this from now on."""
@@ -257,6 +260,7 @@ class ModelDesk:
 
     def _load(self, seat: ModelSeat) -> None:
         seat.become("loading", self._clock(), "it is being loaded")
+        self._queue.append(seat)
         seat.task = asyncio.create_task(self._do_load(seat), name=f"load {seat.replica}")
 
     async def _do_load(self, seat: ModelSeat) -> None:
@@ -296,22 +300,37 @@ class ModelDesk:
             self._tell(LoadFailed(model, reason, pause_s))
 
     async def _room_for(self, seat: ModelSeat) -> None:
-        """Have others unloaded where the memory is not enough; waits while they are in use."""
-        needs_bytes = seat.loader.needs_bytes()
-        while needs_bytes is not None and (limit := self._config.memory_max_bytes) is not None:
-            if needs_bytes > limit:
-                message = f"it needs {needs_bytes} bytes (idle.memory_max_bytes is {limit})"
-                raise EngineError(seat.replica, message)
-            others = [s for s in self._seats.values() if s is not seat and s.state != "asleep"]
-            taken = sum(s.loader.memory_bytes() or s.loader.needs_bytes() or 0 for s in others)
-            if taken + needs_bytes <= limit:
-                return
-            now_s, local = self._clock(), self._local()
-            free = [s for s in others if s.may_go_s() <= now_s and not s.warm(local)]
-            residents = [r for s in free if (r := s.resident(now_s)) is not None]
-            for name in make_room(residents, taken + needs_bytes - limit) or ():
-                self._unload(self._seats[name], f"it made room for {seat.replica}")
-            await asyncio.sleep(_TICK_S)
+        """Have others unloaded where the memory is not enough; waits while they are in use.
+
+        Room is given in the order of asking, so that none starves.
+        """
+        try:
+            while not self._has_room(seat):  # noqa: ASYNC110 - memory is freed without an event
+                await asyncio.sleep(_TICK_S)
+        finally:
+            self._queue.remove(seat)
+
+    def _has_room(self, seat: ModelSeat) -> bool:
+        """If not, and it is its turn, those that may go begin to."""
+        needs_bytes, limit = seat.loader.needs_bytes(), self._config.memory_max_bytes
+        if needs_bytes is None or limit is None:
+            return True
+        if needs_bytes > limit:
+            message = f"it needs {needs_bytes} bytes (idle.memory_max_bytes is {limit})"
+            raise EngineError(seat.replica, message)
+        if self._queue[0] is not seat:
+            return False
+        seats = self._seats.values()
+        others = [s for s in seats if s not in self._queue and s.state != "asleep"]
+        taken = sum(s.loader.memory_bytes() or s.loader.needs_bytes() or 0 for s in others)
+        if taken + needs_bytes <= limit:
+            return True
+        now_s, local = self._clock(), self._local()
+        free = [s for s in others if s.may_go_s() <= now_s and not s.warm(local)]
+        residents = [found for s in free if (found := s.resident(now_s)) is not None]
+        for name in make_room(residents, taken + needs_bytes - limit) or ():
+            self._unload(self._seats[name], f"it made room for {seat.replica}")
+        return False
 
     def _unload(self, seat: ModelSeat, reason: str, *, drain: bool = True) -> None:
         self._sleeps += 1

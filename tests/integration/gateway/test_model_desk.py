@@ -217,6 +217,22 @@ def test_idle_models_make_room_and_busy_ones_do_not() -> None:
     asyncio.run(play())
 
 
+def test_two_that_need_the_same_room_have_it_one_after_the_other() -> None:
+    async def play() -> None:
+        a, b = PretendedLoader("a"), PretendedLoader("b")
+        config = IdleConfig(policy="never", resident_min_s=1.0, memory_max_bytes=150)
+        async with site(config, a, b) as s:
+            s.desk.wanted("a")
+            s.desk.wanted("b")
+            await s.until(lambda: a.loads == 1, "the first to ask has the room")
+            await s.until(lambda: s.state("a") == "loaded", "it is loaded")
+            assert (s.state("b"), b.loads) == ("loading", 0)
+            await s.until(lambda: s.state("b") == "loaded", "the other one follows")
+            assert [loader.is_loaded for loader in (a, b)] == [False, True]
+
+    asyncio.run(play())
+
+
 def test_a_model_that_can_never_fit_is_refused_at_once() -> None:
     async def play() -> None:
         async with site(IdleConfig(memory_max_bytes=50), PretendedLoader("a")) as s:

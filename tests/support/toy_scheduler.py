@@ -94,6 +94,7 @@ class ToyScheduler:
             new.append((request.request_id, 0, tokens))
             self.running.append(request)
             budget -= tokens
+        assert len(self.running) <= self.max_num_running_reqs, "vLLM ends here"
         output = output_of(new, cached)
         for name, tokens in output.num_scheduled_tokens.items():
             request = self.requests[name]

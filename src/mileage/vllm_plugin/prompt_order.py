@@ -22,8 +22,9 @@ class PromptOrder:
     vLLM goes on with every prompt that it has begun before it begins another one, so that a long
     one holds up all that come behind it, however small its chunks are. A held prompt is not in
     `running` while the scheduler plans one step: it keeps its blocks, and is not scheduled, as when
-    the step's tokens do not reach it. Where the scheduler then begins none of those that it was
-    held for, for lack of blocks, nothing is held until some request has begun or ended.
+    the step's tokens do not reach it; its place is given to no other one. Where the scheduler then
+    begins none of those that it was held for, for lack of blocks, nothing is held until some
+    request has begun or ended.
 
     A request keeps its key; those that were preempted stay in front. A queue that is sorted by
     priority is left alone.
@@ -40,6 +41,8 @@ class PromptOrder:
         self.held: list[Any] = []
         """Requests that the next step is to leave out."""
         self.steps_held = 0
+        self._limit: tuple[str, int] | None = None
+        """What the scheduler's limit is called, and was before places were kept."""
 
     def arrange(self, scheduler: Any, now_s: float, offset_s: float) -> None:
         """Sort what waits, and choose what is held in the next step. `offset_s` added to a
@@ -57,7 +60,7 @@ class PromptOrder:
             waiting.clear()
             waiting.extend(order)
         key = keys[id(order[0])]
-        most = getattr(scheduler, "max_num_active_reqs", scheduler.max_num_running_reqs)
+        _, most = _limit_of(scheduler)
         if key > -math.inf and not self._blocked and len(scheduler.running) < most:
             self.held = [
                 request
@@ -84,13 +87,28 @@ class PromptOrder:
         if self.held:
             names = {request.request_id for request in self.held}
             scheduler.running[:] = [r for r in scheduler.running if r.request_id not in names]
+            # Else as many more would begin, and with those held too many run, which ends vLLM.
+            self._limit = name, most = _limit_of(scheduler)
+            setattr(scheduler, name, most - len(self.held))
             self.steps_held += 1
 
     def show(self, scheduler: Any, output: Any) -> None:
         """After it: put what is held back, behind what has begun. `output` None: it failed."""
         held, self.held = self.held, []
         scheduler.running.extend(held)
+        if self._limit is not None:
+            setattr(scheduler, *self._limit)
+            self._limit = None
         if output is None or output.scheduled_new_reqs or output.finished_req_ids:
             self._blocked = False
         elif held:
             self._blocked = True
+
+
+def _limit_of(scheduler: Any) -> tuple[str, int]:
+    """Name and value of what bounds how many run; older versions have the second one alone."""
+    for name in ("max_num_active_reqs", "max_num_running_reqs"):
+        most = getattr(scheduler, name, None)
+        if most is not None:
+            return name, most
+    return "max_num_running_reqs", 0

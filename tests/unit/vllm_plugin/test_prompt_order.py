@@ -60,6 +60,20 @@ def test_the_short_one_goes_first_and_the_long_one_is_left_out_of_that_step() ->
     assert order.steps_held == 1
 
 
+def test_the_place_of_one_that_is_held_is_not_given_away() -> None:
+    scheduler, order, long = scene(running_max=2)
+    scheduler.requests[long.request_id] = long
+    for name in ("short 2", "short 3"):
+        scheduler.add(ToyRequest(name, 10, 4))
+    for _ in range(3):
+        order.arrange(scheduler, 1.0, 0.0)
+        order.hide(scheduler)
+        output = scheduler.schedule()
+        order.show(scheduler, output)
+        assert len(scheduler.running) <= scheduler.max_num_active_reqs == 2
+        assert long in scheduler.running
+
+
 def test_none_is_held_where_none_can_begin() -> None:
     scheduler, order, _ = scene(running_max=1)
     order.arrange(scheduler, 1.0, 0.0)

@@ -72,7 +72,8 @@ def launch(
     """Start an engine, warm it up, tell when it has given a token, and keep it running.
 
     It is started again when it fails. SIGTERM or Ctrl-C is passed on, and what is left of it after
-    --drain-s is killed; a second one kills at once. The exit code is the engine's.
+    --drain-s is killed; a second one kills at once. The exit code is the engine's, but 1
+    where vLLM, SGLang or llama.cpp ended by itself with 0.
 
     Example: mileage engine launch vllm --model Qwen/Qwen3-8B --ready-port 9000
     """

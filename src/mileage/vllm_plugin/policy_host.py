@@ -25,13 +25,13 @@ from mileage.vllm_plugin.step_reading import (
     decodes_first,
     pending_prompts,
     read_running,
+    running_limit,
     step_taken,
 )
 
 __all__ = ["PolicyHost"]
 
 _TOKENS: Final = "max_num_scheduled_tokens"
-_ACTIVE: Final = "max_num_active_reqs"
 _ORDER: Final = "mileage_order"
 """Only schedulers of our own class have it (`scheduler_class`)."""
 _RENEWED_KEPT: Final = 4096
@@ -146,9 +146,7 @@ class PolicyHost:
                 samples = self._answers.samples()
                 limit = limits.update(scheduler, samples, now_s, self._most("active_max"))
                 scheduler.max_num_active_reqs = self._snapped(limit)
-        most = getattr(scheduler, _ACTIVE, None)
-        most = scheduler.max_num_running_reqs if most is None else most
-        return int(most) - len(scheduler.running)
+        return running_limit(scheduler)[1] - len(scheduler.running)
 
     def _snapped(self, limit: int) -> int:
         """The limit, or that of the next smaller CUDA graph: rows between are paid for in vain."""
@@ -266,6 +264,6 @@ class PolicyHost:
             "steps_held": None if order is None else order.steps_held,
             "prefill_tokens": self._tokens,
             "step_tokens_max": getattr(self._scheduler, _TOKENS),
-            "active_max": None if limits is None else getattr(self._scheduler, _ACTIVE),
+            "active_max": None if limits is None else self._scheduler.max_num_active_reqs,
             "reason": None if limits is None else limits.reason,
         }

@@ -10,6 +10,7 @@ from mileage.policy.budget.policy import BudgetPolicy
 from mileage.policy.ordering.choose import make_ordering
 from mileage.policy.ordering.policy import Prompt
 from mileage.vllm_plugin.policy_settings import PolicySettings
+from mileage.vllm_plugin.step_reading import running_limit
 
 __all__ = ["PromptOrder"]
 
@@ -60,7 +61,7 @@ class PromptOrder:
             waiting.clear()
             waiting.extend(order)
         key = keys[id(order[0])]
-        _, most = _limit_of(scheduler)
+        _, most = running_limit(scheduler)
         if key > -math.inf and not self._blocked and len(scheduler.running) < most:
             self.held = [
                 request
@@ -88,7 +89,7 @@ class PromptOrder:
             names = {request.request_id for request in self.held}
             scheduler.running[:] = [r for r in scheduler.running if r.request_id not in names]
             # Else as many more would begin, and with those held too many run, which ends vLLM.
-            self._limit = name, most = _limit_of(scheduler)
+            self._limit = name, most = running_limit(scheduler)
             setattr(scheduler, name, most - len(self.held))
             self.steps_held += 1
 
@@ -103,12 +104,3 @@ class PromptOrder:
             self._blocked = False
         elif held:
             self._blocked = True
-
-
-def _limit_of(scheduler: Any) -> tuple[str, int]:
-    """Name and value of what bounds how many run; older versions have the second one alone."""
-    for name in ("max_num_active_reqs", "max_num_running_reqs"):
-        most = getattr(scheduler, name, None)
-        if most is not None:
-            return name, most
-    return "max_num_running_reqs", 0

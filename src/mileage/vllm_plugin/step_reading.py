@@ -19,6 +19,7 @@ __all__ = [
     "decodes_first",
     "pending_prompts",
     "read_running",
+    "running_limit",
     "step_taken",
 ]
 
@@ -67,6 +68,14 @@ def read_running(scheduler: Any, held: Collection[Any] = ()) -> Running:
     mixed = any(a is not b for a, b in zip(behind, prompts, strict=True))
     prefilling = [request for request in prompts if request not in held] if held else prompts
     return Running(decoding, prefilling, tokens, mixed)
+
+
+def running_limit(scheduler: Any) -> tuple[str, int]:
+    """Name and value of what bounds how many run; older versions have the second one alone."""
+    name = "max_num_active_reqs"
+    if getattr(scheduler, name, None) is None:
+        name = "max_num_running_reqs"
+    return name, int(getattr(scheduler, name))
 
 
 def context_tokens(requests: Iterable[Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -114,5 +115,6 @@ def session_of(arguments: SourceArguments) -> CostSession:
         zone=zone,
         zone_name=name,
         book=PriceBook(config.billing, zone, usd_per_gpu_hour=config.costs.usd_per_gpu_hour),
-        now_utc_s=int(time.time()),
+        # What ended within this second is of the window too.
+        now_utc_s=math.ceil(time.time()),
     )

@@ -12,6 +12,7 @@ BIN := .venv/bin
 CODE := src tests benchmarks scripts
 # More options for the command that a target runs: make serve ARGS="--port 9000"
 ARGS ?=
+SLOWEST := --durations 15 --durations-min
 # Those that need no real process run several at once, then the others, most of whose time is waiting;
 # at last, one after the other, those that measure times.
 PURE = $(addprefix tests/,architecture docs doctor oracles parity properties unit)
@@ -33,10 +34,11 @@ serve: ## Start the gateway with the embedded engine; ARGS="..." are mileage ser
 
 test: setup ## Run the tests, but for the heavy ones; ARGS="..." are pytest's, for some of them
 ifeq ($(strip $(ARGS)),)
-	@failed=0; run() { $(BIN)/python -m pytest --durations 15 --durations-min 10 "$$@" || failed=1; }; \
-	run -n auto --maxprocesses 4 --dist loadfile $(PURE); \
-	run -n 3 --dist loadfile -m 'not heavy and not quiet' tests/integration tests/e2e; \
-	run -m 'quiet and not heavy' tests/integration tests/e2e; \
+	@failed=0; \
+	$(BIN)/python -m pytest $(SLOWEST) 10 -n auto --maxprocesses 4 --dist loadfile $(PURE) || failed=1; \
+	processes() { scripts/test-processes.sh $(SLOWEST) 10 "$$@" tests/integration tests/e2e || failed=1; }; \
+	processes -n 3 --dist loadfile -m 'not heavy and not quiet'; \
+	processes -m 'quiet and not heavy'; \
 	exit $$failed
 else
 	@exec $(BIN)/python -m pytest $(ARGS)
@@ -44,7 +46,7 @@ endif
 
 test-heavy: setup vllm onnx-genai ## Run the tests that need a real vLLM or a browser
 	@scripts/setup-debian.sh chromium chromium-driver postgresql prometheus || echo "going on: what needs them is skipped"
-	@exec $(BIN)/python -m pytest --durations 15 --durations-min 20 -m heavy $(ARGS)
+	@exec scripts/test-processes.sh $(SLOWEST) 20 -m heavy $(ARGS)
 
 check: setup ## Check format, lint, types, architecture and docs
 	$(BIN)/ruff format --check $(CODE)

@@ -39,6 +39,9 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     expert_parallel: int = 1
     weights: Precision = "bf16"
     kv: KvPrecision = "bf16"
+    kv_bits: float | None = None
+    """Of one number of the KV cache, its part of the scales with it, where layers have formats of
+    their own (`mileage quant`): the mean. None: those of `kv`."""
     engine: Engine = "vllm"
     gpu_memory_utilization_ratio: float = 0.9
     interconnect: Interconnect | None = None
@@ -50,6 +53,9 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         for key in ("tensor_parallel", "data_parallel", "pipeline_parallel", "expert_parallel"):
             require_at_least(key, getattr(self, key), 1)
         require_up_to("gpu_memory_utilization_ratio", self.gpu_memory_utilization_ratio, 1.0)
+        if self.kv_bits is not None:
+            require_at_least("kv_bits", self.kv_bits, 1.0)
+            require_up_to("kv_bits", self.kv_bits, 32.0)
         model, tensor = self.model, self.tensor_parallel
         if model.heads % tensor:
             raise ConfigError("tensor_parallel", tensor, f"a divisor of {model.heads} heads")
@@ -90,9 +96,14 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return "bf16" if self.weights == "fp4" and self.model.experts else self.weights
 
     @property
+    def kv_number_bytes(self) -> float:
+        """Bytes of one number of the KV cache."""
+        return KV_BYTES[self.kv] if self.kv_bits is None else self.kv_bits / 8.0
+
+    @property
     def kv_bytes_per_token(self) -> float:
         """Of one token of context: what a copy of its keys and values has, in all layers."""
-        return self.model.layers * self.model.kv_elements * KV_BYTES[self.kv]
+        return self.model.layers * self.model.kv_elements * self.kv_number_bytes
 
     @property
     def kv_rank_share(self) -> float:

@@ -11,7 +11,6 @@ from mileage.core.errors import ConfigError
 from mileage.costmodel.catalogue import GPUS
 from mileage.costmodel.gpu import Gpu
 from mileage.costmodel.layout import Layout
-from mileage.costmodel.precision import KV_BYTES
 from mileage.costmodel.sizes import sizes
 
 __all__ = ["MemoryUse", "kv_blocks", "memory_use", "weights_bytes"]
@@ -117,7 +116,7 @@ def _missing(layout: Layout, block_tokens: int, step_tokens_max: int, requests_m
 
 def _layer_bytes(layout: Layout) -> float:
     """Of one token in one layer, on one GPU."""
-    return layout.model.kv_elements * KV_BYTES[layout.kv] * layout.kv_rank_share
+    return layout.model.kv_elements * layout.kv_number_bytes * layout.kv_rank_share
 
 
 def _does_not_fit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mileage.costmodel.layout import Layout
-from mileage.costmodel.precision import KV_BYTES, weight_bytes
+from mileage.costmodel.precision import weight_bytes
 
 __all__ = ["Sizes", "sizes"]
 
@@ -126,7 +126,7 @@ def sizes(layout: Layout, *, batches: int | None = None) -> Sizes:
         elementwise_bytes=hidden * 2 * _ELEMENTWISE_PASSES,
         pair_flops=2 * heads * (pair_width if model.mla else 2 * model.head_dim),
         kv_flops=2 * heads * (latent if model.mla else 2 * model.head_dim),
-        kv_bytes=model.kv_elements * KV_BYTES[layout.kv] * layout.kv_rank_share,
+        kv_bytes=model.kv_elements * layout.kv_number_bytes * layout.kv_rank_share,
     )
 
 

@@ -87,6 +87,17 @@ def test_blocks_are_what_memory_leaves() -> None:
     assert one.kv_blocks(16, 8192, 256) < blocks
 
 
+def test_a_mix_of_formats_counts_by_its_mean_bits() -> None:
+    one = deployment()
+    blocks = one.kv_blocks(16, 2048, 256)
+    mixed = msgspec.structs.replace(one, kv_bits=4.75)
+    assert abs(mixed.kv_blocks(16, 2048, 256) - blocks * 16 / 4.75) <= 16 / 4.75
+    assert mixed.kv_bytes_per_token == pytest.approx(131_072 * 4.75 / 16)
+    alike = one.step_table(64, 2048)
+    assert msgspec.structs.replace(one, kv_bits=16.0).step_table(64, 2048) == alike
+    assert mixed.step_table(64, 2048).step_s(64, 200_000) < alike.step_s(64, 200_000)
+
+
 def test_each_data_parallel_rank_has_its_own_blocks() -> None:
     ranks = deployment(
         "deepseek-v3", "h200", data_parallel=8, expert_parallel=8, weights="fp8"
@@ -106,6 +117,8 @@ def test_a_model_that_does_not_fit_is_told_what_is_missing_and_what_would_do() -
     ("settings", "key"),
     [
         pytest.param({"tensor_parallel": 3}, "tensor_parallel", id="heads do not divide"),
+        pytest.param({"kv_bits": 0.5}, "kv_bits", id="less than a bit"),
+        pytest.param({"kv_bits": float("nan")}, "kv_bits", id="no bits"),
         pytest.param({"expert_parallel": 2}, "expert_parallel", id="no experts"),
         pytest.param({"pipeline_parallel": 99}, "pipeline_parallel", id="fewer layers"),
         pytest.param({"interconnect": "nvlink"}, "interconnect", id="an A10 has no NVLink"),

@@ -35,10 +35,12 @@ _KV: Final[dict[KvDType, KvPrecision]] = {
     "fp8": "fp8",
     "fp8_e5m2": "fp8",
     "int8": "fp8",
-    # The cost model has no smaller one: there is room for more than is said.
     "int4": "fp8",
     "fp4": "fp8",
 }
+_KV_BITS: Final[dict[KvDType, float]] = {"int4": 4.5, "fp4": 4.5}
+"""Of formats that are smaller than any that steps are timed with: 4 bits, and a scale of 8 bits
+for 16 of them (NVFP4) or of 16 for 32."""
 
 
 class CacheSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ def cache_size(
             pipeline_parallel=plan.pipeline_parallel,
             weights=stored if plan.weights is None else _WEIGHTS[plan.weights],
             kv="bf16" if plan.kv_dtype is None else _KV[plan.kv_dtype],
+            kv_bits=None if plan.kv_dtype is None else _KV_BITS.get(plan.kv_dtype),
             gpu_memory_utilization_ratio=ratio,
         )
         blocks = deployment.kv_blocks(block, step, running)

@@ -103,9 +103,13 @@ health_interval_s = 0.2
                 assert client.ask(get("/readyz")).status == 503
                 refusal = client.ask(post(CHAT, BODY))
                 assert (refusal.status, refusal.json["error"]["code"]) == (503, "no_replica")
+                name = f"engine 127.0.0.1:{engine.port}"
+                wait_until(lambda: f"{name} is down: {engine.url}/" in gateway.log, "a line on it")
                 engine.listen()
                 gateway.wait_ready()
                 assert client.ask(post(CHAT, BODY)).status == 200
+                assert gateway.log.count(f"{name} is down") == 1
+                assert gateway.log.count(f"{name} is up now") == 1
             assert gateway.stop() == 0
         engine.die()
         with Gateway(tmp_path, *arguments, config=config % engine.port, unready=True) as gateway:
@@ -277,6 +281,7 @@ def test_second_gateway_on_a_ledger_is_refused_and_the_first_goes_on(tmp_path: P
         assert second.returncode == 1
         assert f"is in use by another gateway (pid {gateway.pid})" in second.stderr
         assert str(tmp_path / "state" / "mileage" / "ledger") in second.stderr
+        assert "ledger.directory" in second.stderr
         assert "Traceback" not in second.stderr
         assert httpx.post(f"{gateway.url}/chat/completions", json=BODY).status_code == 200
 

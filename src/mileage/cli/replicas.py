@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from mileage.cli.config import Config
+from mileage.cli.down_log import DownLog
 from mileage.cli.engine_knobs import controlled
 from mileage.cli.own_engine import own_engine
 from mileage.cli.sleepers import Sleepers
@@ -84,6 +85,7 @@ class Replicas:
         self.knobs = KnobDesk(live)
         """Those whose own limits are set."""
         self._disabled: set[str] = set()
+        self._downs = DownLog()
         self.engines: tuple[RemoteEngine, ...] = ()
         """Those in use, in the order of the configuration."""
         self._embedded: EmbeddedEngine | None = None
@@ -225,6 +227,7 @@ class Replicas:
         self._changed()
         with contextlib.suppress(KeyError):
             await self._poller.remove(name)
+        self._downs.forget(name)
 
     # --- what is asked of them ----------------------------------------------------------------
 
@@ -306,6 +309,8 @@ class Replicas:
             if self.sleepers.desk.is_resting(event.replica):
                 return  # it is being unloaded
             self._changed()
+            if not (self._embedded or self.sleepers.engine(event.replica)):
+                self._downs.heard(event)  # those of our own say themselves why they are down
         if _replica_of(event) not in self._disabled or isinstance(event, Observed):
             self._pass_on(event)
         if isinstance(event, ReplicaUp):

@@ -159,7 +159,7 @@ class Feeder:
         self._follower: LogFollower | None = None
         self._error: str | None = None
         self._passes = 0
-        self._lock = DirectoryLock(directory)
+        self._lock = DirectoryLock(directory, setting="ledger.directory (--ledger-directory)")
         try:
             with suppress(OSError):
                 remove_leftovers(self._log_directory, utc_ns())

@@ -224,7 +224,7 @@ class JournalWriter:
         if self._lock is None:
             self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            self._lock = DirectoryLock(self._directory)
+            self._lock = DirectoryLock(self._directory, setting="journal.directory")
         header = msgspec.structs.replace(
             self._header,
             part=self._header.part + 1,

@@ -15,8 +15,10 @@ __all__ = ["DirectoryLock"]
 class DirectoryLock:
     """Held from construction to `release` or the process's death, by an flock on a file in it."""
 
-    def __init__(self, directory: str | Path) -> None:
-        """Take the lock. Raises LedgerError naming the directory, and the pid that holds it."""
+    def __init__(self, directory: str | Path, *, setting: str) -> None:
+        """Take the lock. Raises LedgerError naming the directory, the pid that holds it, and the
+        `setting` that a second gateway is to be given.
+        """
         path = Path(directory) / "gateway.lock"
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -28,7 +30,10 @@ class DirectoryLock:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
             if isinstance(error, BlockingIOError):
-                message = f"is in use by another gateway (pid {holder})"
+                message = (
+                    f"is in use by another gateway (pid {holder}): give this one another {setting}, "
+                    "or a state of its own (XDG_STATE_HOME)"
+                )
             else:
                 message = f"cannot be locked: {error.strerror}"
             raise LedgerError(str(directory), message) from error

@@ -361,6 +361,7 @@ def test_two_writers_do_not_share_a_directory(
     assert first.ok()
     assert not second.ok()
     assert f"is in use by another gateway (pid {os.getpid()})" in caplog.text
+    assert "journal.directory" in caplog.text
     first.writer.close()
     second.clock.now_s += RETRY_S
     second.writer.flush()

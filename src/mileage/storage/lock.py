@@ -31,8 +31,8 @@ class DirectoryLock:
             os.close(self._fd)
             if isinstance(error, BlockingIOError):
                 message = (
-                    f"is in use by another gateway (pid {holder}): give this one another {setting}, "
-                    "or a state of its own (XDG_STATE_HOME)"
+                    f"is in use by another gateway (pid {holder}): give this one another "
+                    f"{setting}, or a state of its own (XDG_STATE_HOME)"
                 )
             else:
                 message = f"cannot be locked: {error.strerror}"

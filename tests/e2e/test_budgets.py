@@ -13,6 +13,7 @@ import pytest
 from tests.support.engine import Behaviour, ScriptedEngine
 from tests.support.engine_answers import PROMPT_TOKENS
 from tests.support.gateway import Gateway, wait_until
+from tests.support.local_http import LOCAL
 
 TOKENS = 16
 COST = PROMPT_TOKENS + TOKENS
@@ -46,7 +47,7 @@ def tokens(amount: int, per: str = "month") -> str:
 
 async def _send(url: str, count: int, body: dict[str, Any]) -> list[httpx.Response]:
     limits = httpx.Limits(max_connections=count)
-    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(limits=limits, **LOCAL) as client:
         return await asyncio.gather(
             *(client.post(f"{url}/chat/completions", json=body) for _ in range(count))
         )
@@ -120,7 +121,9 @@ def test_gpu_seconds_and_usd_are_used_up(tmp_path: Path, budget: str, code_of_un
         assert last is not None, "the budget is never used up"
         assert code_of_unit in last.json()["error"]["message"]
         spent_s = sum(row.gpu_ns or 0 for row in rows) / 1e9
-        assert 1.0 < spent_s <= 1.5
+        # What the last one takes beyond what was reserved for it is not known before.
+        most_s = max(row.gpu_ns or 0 for row in rows) / 1e9
+        assert 1.0 < spent_s <= 1.5 + max(0.0, most_s - 0.05)
         assert sum(row.cost_nano_usd or 0 for row in rows) == pytest.approx(spent_s * 1e6, rel=0.01)
 
 

@@ -18,6 +18,7 @@ from tests.support.engine import Behaviour, ScriptedEngine
 from tests.support.engine_answers import text_of
 from tests.support.engine_script import Fault
 from tests.support.gateway import wait_until
+from tests.support.local_http import LOCAL
 
 CLIENTS = 12
 REQUESTS = 40
@@ -61,7 +62,7 @@ class Client(threading.Thread):
         self.mistakes: list[str] = []
 
     def run(self) -> None:
-        with httpx.Client() as http, self._duo.gateway.client(http_client=http) as client:
+        with httpx.Client(**LOCAL) as http, self._duo.gateway.client(http_client=http) as client:
             for question in range(REQUESTS):
                 self._ask(client, f"<{self._number}.{question}>")
 
@@ -75,7 +76,7 @@ class Client(threading.Thread):
                 model="toy",
                 messages=[{"role": "user", "content": mark}],
                 stream=stream,
-                timeout=0.01 if hurry else 20,
+                timeout=0.01 if hurry else 60,
             )
             request_id = raw.headers["x-request-id"]
             if not stream:

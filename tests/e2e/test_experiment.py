@@ -12,6 +12,7 @@ import pytest
 from tests.support.engine_script import Behaviour
 from tests.support.experiment_site import HALVES, ExperimentSite, experiment_site
 from tests.support.gateway import wait_until
+from tests.support.local_http import LOCAL
 
 _CANARY = """
 [experiment]
@@ -43,7 +44,7 @@ def test_every_request_is_in_one_arm_and_is_served_there(site: ExperimentSite) -
     assert status["b"]["outcomes"] == {"ok": len(site.new.received)}
     assert 30 < len(site.new.received) < 90
     assert status["a"]["ttft_p50_s"] is not None
-    metrics = httpx.get(f"{site.gateway.listening.admin_url}/metrics").text
+    metrics = httpx.get(f"{site.gateway.listening.admin_url}/metrics", **LOCAL).text
     assert 'mileage_experiment_ratio{experiment="halves"} 0.5' in metrics
     arm_b = f'mileage_experiment_requests_total{{arm="b",outcome="ok"}} {len(site.new.received)}'
     assert arm_b in metrics
@@ -70,8 +71,7 @@ def test_a_canary_that_fails_is_rolled_back_and_no_request_is_lost(site: Experim
     assert len(site.new.received) == before
     assert "is worse" in site.gateway.log
     # The state outlives a gateway that is killed: it does not begin again with a bad engine.
-    site.gateway.kill_all()
-    site.gateway.start()
+    site.restart_killed()
     assert site.status()["state"] == "rolled_back"
     assert site.status()["ratio"] == 0.0
     assert all("[DONE]" in answer for answer in site.send(20))
@@ -122,8 +122,7 @@ def test_the_command_starts_shows_promotes_and_stops(site: ExperimentSite, tmp_p
     assert shown.returncode == 3
     assert "50% of the traffic in arm b" in shown.stdout
     # A gateway that is killed goes on with what was started by hand.
-    site.gateway.kill_all()
-    site.gateway.start()
+    site.restart_killed()
     assert site.status()["state"] == "running"
     assert site.command("promote").returncode == 0
     before = len(site.old.received)

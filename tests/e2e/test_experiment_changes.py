@@ -12,6 +12,7 @@ import pytest
 from tests.support.engine_script import Behaviour
 from tests.support.experiment_site import HALVES, ExperimentSite, experiment_site
 from tests.support.gateway import wait_until
+from tests.support.local_http import LOCAL
 
 _ONE_AT_A_TIME = '[governor]\npolicy = "static"\n[governor.static]\nlimit = 1\n'
 
@@ -116,9 +117,11 @@ def test_nobody_without_the_token_changes_it(site: ExperimentSite) -> None:
     assert site.reload(HALVES).status_code == 200
     for what in ("start", "stop", "promote"):
         url = f"{site.gateway.listening.admin_url}/api/v1/experiment/{what}"
-        assert httpx.post(url).status_code == 401
+        assert httpx.post(url, **LOCAL).status_code == 401
         # Not even through the data plane's port.
-        assert httpx.post(f"{site.gateway.root}/api/v1/experiment/{what}").status_code == 404
+        assert (
+            httpx.post(f"{site.gateway.root}/api/v1/experiment/{what}", **LOCAL).status_code == 404
+        )
     assert site.status()["state"] == "running"
 
 

@@ -16,6 +16,7 @@ from tests.support.engine import Behaviour
 from tests.support.engine_answers import text_of
 from tests.support.engine_script import Fault
 from tests.support.gateway import wait_until
+from tests.support.local_http import LOCAL
 from tests.support.raw_http import RawClient, events_of, post
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -367,7 +368,7 @@ def stalled(duo: Duo) -> int:
 
 def test_answers_of_unknown_length_are_served_whole(duo: Duo) -> None:
     duo.set(Behaviour(framing="close"))
-    with httpx.Client(base_url=duo.gateway.url) as client:
+    with httpx.Client(base_url=duo.gateway.url, **LOCAL) as client:
         body = {"model": "toy", "messages": HELLO}
         whole = client.post("/chat/completions", json=body)
         streamed = client.post("/chat/completions", json={**body, "stream": True})

@@ -17,6 +17,7 @@ from tests.support.engine import Behaviour, ScriptedEngine
 from tests.support.engine_answers import PROMPT_TOKENS
 from tests.support.gateway import Gateway, wait_until
 from tests.support.knob_site import knob_site
+from tests.support.local_http import LOCAL
 from tests.support.reload_site import ReloadSite
 
 TOKENS = 5
@@ -61,7 +62,7 @@ def governor(site: ReloadSite) -> dict[str, Any]:
 
 def samples(site: ReloadSite, name: str) -> dict[tuple[str, ...], float]:
     """A metric's samples by the values of their labels, in the order of the labels' names."""
-    text = httpx.get(f"{site.gateway.listening.admin_url}/metrics").text
+    text = httpx.get(f"{site.gateway.listening.admin_url}/metrics", **LOCAL).text
     return {
         tuple(value for _, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -74,7 +75,7 @@ def send(site: ReloadSite, count: int) -> list[int]:
     """So many streams at once; their statuses."""
 
     async def all_of_them() -> list[int]:
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(**LOCAL) as client:
             url = f"{site.gateway.url}/chat/completions"
             answers = await asyncio.gather(*(client.post(url, json=BODY) for _ in range(count)))
         return [answer.status_code for answer in answers]
@@ -138,7 +139,7 @@ def test_a_full_queue_is_seen_while_it_is_there(tmp_path: Path, engine: Scripted
         url = f"{site.gateway.url}/chat/completions"
 
         async def crowd() -> list[int]:
-            async with httpx.AsyncClient(timeout=30) as many:
+            async with httpx.AsyncClient(**LOCAL) as many:
                 tasks = [asyncio.create_task(many.post(url, json=BODY)) for _ in range(9)]
                 await asyncio.to_thread(
                     wait_until, lambda: governor(site)["held"] == 3, "three that are held"
@@ -187,7 +188,7 @@ def test_an_engine_without_a_control_is_governed_by_the_gateway_alone(
             "the control is found to be missing",
         )
         assert (found["control"]["error_kind"], found["control"]["asked"]) == ("absent", None)
-        answer = httpx.post(f"{gateway.url}/chat/completions", json=BODY, timeout=30.0)
+        answer = httpx.post(f"{gateway.url}/chat/completions", json=BODY, **LOCAL)
         assert answer.status_code == 200
         wait_until(lambda: gateway.replica("gpu")["limit"] == 4, "the gateway's own limit")
         again = wait_until(

@@ -14,6 +14,7 @@ from tests.support.duo import Duo
 from tests.support.engine import Behaviour, Received
 from tests.support.engine_answers import text_of
 from tests.support.gateway import wait_until
+from tests.support.local_http import LOCAL
 from tests.support.raw_http import Answer, RawClient, events_of, post
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -176,7 +177,7 @@ def test_bad_body_is_refused_by_the_field_and_the_connection_lives(
 
 
 def test_browser_of_an_allowed_origin_may_ask(duo: Duo) -> None:
-    with httpx.Client(base_url=duo.gateway.root, headers={"origin": ORIGIN}) as client:
+    with httpx.Client(base_url=duo.gateway.root, headers={"origin": ORIGIN}, **LOCAL) as client:
         wanted = {
             "access-control-request-method": "POST",
             "access-control-request-headers": "authorization, content-type",
@@ -195,7 +196,9 @@ def test_browser_of_an_allowed_origin_may_ask(duo: Duo) -> None:
 
 
 def test_browser_of_another_origin_may_not(duo: Duo) -> None:
-    with httpx.Client(base_url=duo.gateway.root, headers={"origin": "https://evil"}) as client:
+    with httpx.Client(
+        base_url=duo.gateway.root, headers={"origin": "https://evil"}, **LOCAL
+    ) as client:
         preflight = client.options(CHAT, headers={"access-control-request-method": "POST"})
         asked = client.post(CHAT, json=BODY)
     assert preflight.status_code == 403
@@ -209,7 +212,7 @@ def test_trace_context_reaches_the_engine_and_the_ledger(duo: Duo) -> None:
         "tracestate": "vendor=1",
         "x-request-id": "from-the-client",
     }
-    httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY, headers=headers)
+    httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY, headers=headers, **LOCAL)
     request = only_received(duo)
     own = headers.pop("x-request-id")
     assert {name: request.header(name) for name in headers} == headers
@@ -222,7 +225,7 @@ def test_trace_context_reaches_the_engine_and_the_ledger(duo: Duo) -> None:
 
 
 def test_request_id_is_the_same_for_client_and_engine(duo: Duo) -> None:
-    answer = httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY)
+    answer = httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY, **LOCAL)
     request_id = only_received(duo).header("x-request-id")
     (row,) = duo.rows(1)
     assert answer.headers["x-request-id"] == f"req-{row.id:x}"
@@ -230,7 +233,7 @@ def test_request_id_is_the_same_for_client_and_engine(duo: Duo) -> None:
 
 
 def test_alias_is_listed_and_the_engine_gets_the_real_name(duo: Duo) -> None:
-    with httpx.Client(base_url=duo.gateway.url) as client:
+    with httpx.Client(base_url=duo.gateway.url, **LOCAL) as client:
         listed = {entry["id"] for entry in client.get("/models").json()["data"]}
         answer = client.post("/chat/completions", json={**BODY, "model": "gpt-4o", "seed": 7})
     assert listed == {"toy", "a", "b", "gpt-4o"}
@@ -270,7 +273,7 @@ def test_every_field_of_the_official_client_reaches_the_engine_as_it_was(duo: Du
 
 def test_client_s_key_goes_to_the_engine_where_the_gateway_has_none(duo: Duo) -> None:
     headers = {"authorization": "Bearer of-the-engine"}
-    httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY, headers=headers)
+    httpx.post(f"{duo.gateway.url}/chat/completions", json=BODY, headers=headers, **LOCAL)
     assert only_received(duo).header("authorization") == "Bearer of-the-engine"
 
 
@@ -287,7 +290,7 @@ def test_client_s_key_goes_to_the_engine_where_the_gateway_has_none(duo: Duo) ->
     ],
 )
 def test_paths_and_methods(duo: Duo, method: str, path: str, status: int) -> None:
-    with httpx.Client(base_url=duo.gateway.root) as client:
+    with httpx.Client(base_url=duo.gateway.root, **LOCAL) as client:
         answer = client.request(method, path)
         assert answer.status_code == status
         assert client.get("/healthz").text == "ok\n"

@@ -13,6 +13,7 @@ import pytest
 from tests.support.engine import Behaviour, ScriptedEngine
 from tests.support.gateway import Gateway, run_mileage, wait_until
 from tests.support.load import Load
+from tests.support.local_http import LOCAL
 
 BODY: dict[str, Any] = {
     "model": "toy",
@@ -113,4 +114,4 @@ def test_a_journal_that_cannot_be_written_stops_no_request_and_is_seen(tmp_path:
 
 
 def metrics(gateway: Gateway) -> str:
-    return httpx.get(f"{gateway.listening.admin_url}/metrics", timeout=20).text
+    return httpx.get(f"{gateway.listening.admin_url}/metrics", **LOCAL).text

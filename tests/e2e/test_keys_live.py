@@ -9,6 +9,7 @@ import httpx
 
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.local_http import LOCAL
 
 
 def test_a_new_key_works_and_a_revoked_one_does_not_without_a_restart(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_a_new_key_works_and_a_revoked_one_does_not_without_a_restart(tmp_path: 
 
     def status(key: str) -> int:
         headers = {"authorization": f"Bearer {key}"}
-        return httpx.get(f"{gateway.url}/models", headers=headers).status_code
+        return httpx.get(f"{gateway.url}/models", headers=headers, **LOCAL).status_code
 
     (tmp_path / "mileage.toml").write_text("# nothing yet\n")
     first = keys("create", "team-a")["key"]

@@ -15,10 +15,10 @@ import pytest
 from mileage.gateway.keys import key_hash
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway, run_mileage
+from tests.support.local_http import LOCAL
 
 KEYS = {"red": "sk-mileage-" + "r" * 43, "blue": "sk-mileage-" + "b" * 43}
 CONVERSATIONS, TURNS = 8, 4
-TIMEOUT_S = 60.0
 
 
 @pytest.fixture
@@ -47,7 +47,8 @@ def test_conversations_stay_on_their_replica_and_tenants_have_salts_of_their_own
 ) -> None:
     urls = [engine.url for engine in engines]
     with Gateway(tmp_path, engines=urls, config=config()) as gateway:
-        with httpx.Client(timeout=TIMEOUT_S) as client:
+        gateway.wait_up()
+        with httpx.Client(**LOCAL) as client:
             for turn in range(TURNS):
                 for conversation in range(CONVERSATIONS):
                     key = KEYS["red" if conversation % 2 else "blue"]

@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.local_http import LOCAL
 from tests.support.tokenizer_files import words_tokenizer
 
-TIMEOUT_S = 60.0
 CONFIG = """
 [tokenizer]
 wait_max_s = 30.0
@@ -43,7 +43,7 @@ def ask(gateway: Gateway, words: int) -> None:
         "model": "toy",
         "messages": [{"role": "user", "content": "extraordinary " * words}],
     }
-    answer = httpx.post(f"{gateway.url}/chat/completions", json=body, timeout=TIMEOUT_S)
+    answer = httpx.post(f"{gateway.url}/chat/completions", json=body, **LOCAL)
     assert answer.status_code == 200, answer.text
 
 
@@ -54,7 +54,7 @@ def test_long_prompts_are_counted_and_short_ones_estimated(gateway: Gateway) -> 
 
     def counted() -> bool:
         head = "mileage_prompt_counts_total{"
-        page = httpx.get(f"{gateway.listening.admin_url}/metrics", timeout=TIMEOUT_S)
+        page = httpx.get(f"{gateway.listening.admin_url}/metrics", **LOCAL)
         for line in page.text.splitlines():
             if line.startswith(head):
                 found[line.split('how="')[1].split('"')[0]] = float(line.split()[-1])

@@ -18,6 +18,7 @@ from mileage.measure.gpu_rollup import ROLLED_UP
 from mileage.storage.gpu_minutes import GpuMinute, read_gpu_minutes
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.local_http import LOCAL
 
 START_S = 300.0
 OFF = "[telemetry]\nenabled = false"
@@ -53,7 +54,7 @@ def test_the_embedded_engine_is_seen_and_its_minutes_are_drawn(tmp_path: Path) -
         source = sources(gateway)["host"]
         assert source["error"] is None
         assert source["period_s"] >= 0.1
-        page = httpx.get(f"{gateway.listening.admin_url}/metrics", timeout=20).text
+        page = httpx.get(f"{gateway.listening.admin_url}/metrics", **LOCAL).text
         assert 'mileage_telemetry_up{source="host"} 1' in page
         assert 'mileage_telemetry_period_seconds{source="host"}' in page
         ledger = gateway.ledger

@@ -10,16 +10,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.local_http import LOCAL
 
 BODY = {"model": "toy", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 8}
 
 
 def ask(gateway: Gateway) -> httpx.Response:
-    return httpx.post(f"{gateway.url}/chat/completions", json=BODY, timeout=30)
+    return httpx.post(f"{gateway.url}/chat/completions", json=BODY, **LOCAL)
 
 
 def metrics(gateway: Gateway) -> str:
-    return httpx.get(f"{gateway.listening.admin_url}/metrics", timeout=20).text
+    return httpx.get(f"{gateway.listening.admin_url}/metrics", **LOCAL).text
 
 
 def counted(page: str, name: str) -> float:

@@ -13,6 +13,7 @@ import httpx
 from mileage.core.timeline import RequestTimeline
 from tests.support.engine import Behaviour, ScriptedEngine
 from tests.support.gateway import Gateway, wait_until
+from tests.support.local_http import LOCAL
 
 __all__ = ["BREAKER_FAILURES", "RESPONSE_TIMEOUT_S", "Duo", "duo_config"]
 
@@ -74,7 +75,7 @@ class Duo:
         for engine in self.engines:
             engine.reset()
             engine.following = first
-        with httpx.Client(base_url=self.gateway.root, timeout=RESPONSE_TIMEOUT_S) as client:
+        with httpx.Client(base_url=self.gateway.root, **LOCAL) as client:
             for model in ("a", "b"):
                 wait_until(partial(_answers, client, model), f"{model} is up again")
         for engine in self.engines:

@@ -27,7 +27,7 @@ from tests.support.engine_script import Behaviour, Received
 
 __all__ = ["Behaviour", "Received", "ScriptedEngine"]
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class ScriptedEngine:

@@ -14,6 +14,7 @@ import httpx
 
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.local_http import LOCAL
 
 __all__ = ["HALVES", "ExperimentSite", "experiment_site"]
 
@@ -48,7 +49,7 @@ class ExperimentSite:
         url = f"{self.gateway.listening.admin_url}{path}"
         headers = {"authorization": f"Bearer {token}"}
         content = b"" if document is None else json.dumps(document).encode()
-        return httpx.post(url, headers=headers, content=content, timeout=20)
+        return httpx.post(url, headers=headers, content=content, **LOCAL)
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = self.gateway.admin("/api/v1/experiment")
@@ -67,6 +68,12 @@ class ExperimentSite:
     def token_file(self) -> str:
         return self.gateway.listening.admin_token_file or ""
 
+    def restart_killed(self) -> None:
+        """Kill the gateway, and start it anew."""
+        self.gateway.kill_all()
+        self.gateway.start()
+        self.gateway.wait_up()
+
     def send(self, count: int) -> list[str]:
         """So many requests at once; what they were answered."""
 
@@ -74,10 +81,15 @@ class ExperimentSite:
             # Prompts that begin alike would all prefer one replica.
             messages = [{"role": "user", "content": f"{number} times hello"}]
             body = {"model": "toy", "stream": True, "messages": messages}
-            answer = httpx.post(f"{self.gateway.url}/chat/completions", json=body, timeout=30)
+            answer = client.post("/chat/completions", json=body)
             return answer.text if answer.status_code == 200 else f"status {answer.status_code}"
 
-        with ThreadPoolExecutor(8) as pool:
+        # A connection each: the kernel spreads connections over the workers.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        with (
+            httpx.Client(base_url=self.gateway.url, limits=limits, **LOCAL) as client,
+            ThreadPoolExecutor(8) as pool,
+        ):
             answers = list(pool.map(one, range(count)))
         self.sent += count
         return answers
@@ -101,7 +113,5 @@ def experiment_site(directory: Path, *arguments: str) -> Iterator[ExperimentSite
     with ScriptedEngine() as old, ScriptedEngine() as new:
         made = ExperimentSite(directory, old, new, *arguments)
         with made.gateway:
-            gateway = made.gateway
-            wait_until(lambda: gateway.replica("old")["state"] == "up", "the old one is up")
-            wait_until(lambda: gateway.replica("new")["state"] == "up", "the new one is up")
+            made.gateway.wait_up()
             yield made

@@ -9,9 +9,11 @@ from typing import Any, Self
 
 import httpx
 
+from tests.support.local_http import LOCAL
+
 __all__ = ["Load"]
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 
 
 class Load:
@@ -61,7 +63,7 @@ class Load:
         return f"{len(self.finished)} finished, {self.broken} broken, refused {self.refused}"
 
     def _run(self) -> None:
-        with httpx.Client(timeout=_TIMEOUT_S) as client:
+        with httpx.Client(**LOCAL) as client:
             while not self._stop.is_set():
                 self._one(client)
 

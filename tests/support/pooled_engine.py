@@ -28,7 +28,7 @@ __all__ = [
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 class Sink:

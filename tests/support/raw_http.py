@@ -11,7 +11,7 @@ import msgspec
 
 __all__ = ["Answer", "RawClient", "events_of", "get", "post"]
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Answer(msgspec.Struct, frozen=True):

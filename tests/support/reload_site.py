@@ -9,6 +9,7 @@ import httpx
 
 from tests.support.engine import ScriptedEngine
 from tests.support.gateway import Gateway
+from tests.support.local_http import LOCAL
 
 __all__ = ["ReloadSite"]
 
@@ -39,7 +40,7 @@ class ReloadSite:
     def post(self, path: str = "/api/v1/config/reload", **headers: str) -> httpx.Response:
         token = Path(self.gateway.listening.admin_token_file or "").read_text().strip()
         fields = {"authorization": f"Bearer {token}", **headers}
-        return httpx.post(f"{self.gateway.listening.admin_url}{path}", headers=fields, timeout=20)
+        return httpx.post(f"{self.gateway.listening.admin_url}{path}", headers=fields, **LOCAL)
 
     def reload(self, sections: str) -> dict[str, Any]:
         """Write the file and ask the admin plane."""
@@ -63,7 +64,7 @@ class ReloadSite:
         return status
 
     def metric(self, name: str) -> float:
-        text = httpx.get(f"{self.gateway.listening.admin_url}/metrics").text
+        text = httpx.get(f"{self.gateway.listening.admin_url}/metrics", **LOCAL).text
         (value,) = [line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")]
         return float(value)
 
@@ -71,5 +72,8 @@ class ReloadSite:
         headers = {"authorization": f"Bearer {key}"}
         body = {**BODY, **fields}
         return httpx.post(
-            f"{self.gateway.url}/chat/completions", json=body, headers=headers, timeout=20
+            f"{self.gateway.url}/chat/completions",
+            json=body,
+            headers=headers,
+            **LOCAL,
         )

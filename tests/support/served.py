@@ -10,6 +10,7 @@ import httpx
 import openai
 
 from tests.support.gateway import Gateway, run_mileage, wait_until
+from tests.support.local_http import LOCAL
 
 __all__ = ["Served"]
 
@@ -40,7 +41,7 @@ class Served:
 
     def client(self, **options: Any) -> openai.OpenAI:
         """The official client, whose answers are noted."""
-        http = httpx.Client(event_hooks={"response": [self._note]})
+        http = httpx.Client(event_hooks={"response": [self._note]}, **LOCAL)
         return self.gateway.client(http_client=http, timeout=self.timeout_s, **options)
 
     def async_client(self) -> openai.AsyncOpenAI:
@@ -49,7 +50,7 @@ class Served:
         async def note(response: httpx.Response) -> None:
             self._note(response)
 
-        http = httpx.AsyncClient(event_hooks={"response": [note]})
+        http = httpx.AsyncClient(event_hooks={"response": [note]}, **LOCAL)
         options = {**self.gateway.client_options, "timeout": self.timeout_s}
         return openai.AsyncOpenAI(http_client=http, **options)
 

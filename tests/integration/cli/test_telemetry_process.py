@@ -21,7 +21,7 @@ from mileage.storage.gpu_minutes import GpuMinute
 
 HOST = Spec(Place("host"), 0.1, 0.5)
 ABSENT = Spec(Place("dcgm", "http://127.0.0.1:9/metrics", ("0",)), 0.1, 0.5)
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Site:

@@ -17,6 +17,11 @@ COMMAND = [sys.executable, "-m", "mileage.cli.main", "trace"]
 WITHIN_S = 30.0
 
 
+def _as_from_a_terminal() -> None:
+    """What runs under nohup ignores SIGHUP, and so would its children."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def start(
     *arguments: str | Path, stdout: IO[bytes] | int = subprocess.PIPE
 ) -> subprocess.Popen[bytes]:
@@ -25,6 +30,7 @@ def start(
         stdin=subprocess.PIPE,
         stdout=stdout,
         stderr=subprocess.PIPE,
+        preexec_fn=_as_from_a_terminal,
     )
 
 

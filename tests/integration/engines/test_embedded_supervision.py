@@ -20,7 +20,7 @@ from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
 from mileage.engines.embedded.open_adapter import OpenAdapter
 from tests.support.gguf_builder import gguf
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 CHILD = """
 import json, os, socket, sys, time
@@ -228,7 +228,7 @@ def test_a_child_that_does_not_end_is_killed(tmp_path: Path) -> None:
         await host.engine.stop(0.2)
         return time.monotonic() - began_s
 
-    assert 0.2 <= asyncio.run(scenario()) < WAIT_S
+    assert 0.2 <= asyncio.run(scenario()) < 30.0  # not the minute that the child would take
     assert children() == []
 
 

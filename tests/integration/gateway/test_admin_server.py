@@ -21,7 +21,7 @@ from tests.support.admin_plane import TOKEN, AdminPlane
 from tests.support.certificate import write_certificate
 
 LOCAL = AdminConfig(port=0)
-WAIT_S = 10.0
+WAIT_S = 60.0
 EVENTS_REQUEST = (
     f"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
 ).encode()

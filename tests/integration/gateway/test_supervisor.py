@@ -6,16 +6,17 @@ import asyncio
 import logging
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from mileage.core.errors import MileageError
+from mileage.gateway import supervisor as module
 from mileage.gateway.config import GatewayConfig, ServerConfig
 from mileage.gateway.messages import Report
 from mileage.gateway.supervisor import Supervisor, bind
 
+WITHIN_S = 60.0
 READS = """
 import socket, struct, sys
 import msgspec
@@ -59,7 +60,7 @@ def with_supervisor(
             on_gone=on_gone,
         )
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WITHIN_S):
                 await check(supervisor)
         finally:
             pids = supervisor.pids
@@ -93,9 +94,7 @@ def test_a_start_that_hangs_can_be_given_up() -> None:
         start = asyncio.ensure_future(supervisor.start())
         await until(lambda: len(supervisor.pids) == 2)
         start.cancel()
-        started_s = time.monotonic()
-        await supervisor.stop()
-        assert time.monotonic() - started_s < 5
+        await supervisor.stop()  # within the time of all
 
     with_supervisor(f"{READS}{LIVES}", check)
 
@@ -124,12 +123,15 @@ def test_a_worker_that_dies_later_is_started_again_whatever_its_listeners_do(
     assert "a report that is not understood" in caplog.text
 
 
-def test_a_stop_does_not_wait_for_the_pause_before_the_next_start() -> None:
+def test_a_stop_does_not_wait_for_the_pause_before_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_BACKOFF_S", 600.0)
+    monkeypatch.setattr(module, "_BACKOFF_MAX_S", 600.0)
+
     async def check(supervisor: Supervisor) -> None:
         await supervisor.start()
         await until(lambda: not supervisor.pids)
-        started_s = time.monotonic()
-        await supervisor.stop()
-        assert time.monotonic() - started_s < 0.2
+        await supervisor.stop()  # within the time of all
 
     with_supervisor(SERVES + DIES_AFTER_A_MOMENT, check)

@@ -24,7 +24,7 @@ print("vLLM API server version 0.10.2", flush=True)
 handler = http.server.SimpleHTTPRequestHandler
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), handler).serve_forever()
 """
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from mileage.wire.listener import HttpListener
 from mileage.wire.server import ServerConnection
 from tests.support.certificate import write_certificate
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 def listening(

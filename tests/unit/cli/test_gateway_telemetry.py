@@ -21,7 +21,7 @@ from mileage.storage.gpu_minutes import GpuMinute
 
 CONFIG = TelemetryConfig(period_s=0.01, cpu_ratio_max=1.0)
 EXPORTER = "http://node:9400/metrics"
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Gpu:

@@ -18,7 +18,6 @@ from mileage.doctor.collect.gateway_setup import gateway_setup
 from mileage.doctor.collect.likeness_facts import likeness_facts
 from mileage.doctor.collect.merge_facts import overlay
 from mileage.doctor.collect.page_window import PageAt, PageWindow
-from mileage.doctor.document import diagnose_document
 from mileage.doctor.finding import Diagnosis
 from mileage.gateway.admin.responses import json
 from mileage.measure.exposition import parse
@@ -106,6 +105,9 @@ class FindingsApi:
 
 
 def _diagnosed(pages: Sequence[PageAt], words: GatewayWords) -> bytes:
+    # Here: all rules take longer to load than the rest of the admin plane, and few ask for them.
+    from mileage.doctor.document import diagnose_document
+
     window = PageWindow(pages)
     setup = gateway_setup(words.status, words.config)
     document = overlay(

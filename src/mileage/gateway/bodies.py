@@ -10,6 +10,8 @@ from msgspec import Meta, Raw
 
 from mileage.core.request import Endpoint
 from mileage.gateway.media import NO_MEDIA, Media, find_media, may_have_media
+from mileage.gateway.prompt_pieces import embeds_weight
+from mileage.gateway.prompt_text import BESIDE_FIELDS
 from mileage.gateway.refusals import Refusal
 
 __all__ = ["BYTES_PER_TOKEN", "Body", "parse_body", "upstream_body", "with_lora"]
@@ -50,6 +52,11 @@ class _Chat(_Common, kw_only=True):
     stream_options: _StreamOptions | None = None
     max_tokens: _Tokens | None = None
     max_completion_tokens: _Tokens | None = None
+    chat_template: Raw = _ABSENT
+    chat_template_kwargs: Raw = _ABSENT
+    documents: Raw = _ABSENT
+    functions: Raw = _ABSENT
+    response_format: Raw = _ABSENT
     tools: Raw = _ABSENT
     n: _Choices | None = None
 
@@ -58,17 +65,26 @@ class _Completions(_Common, kw_only=True):
     prompt: Raw
     stream_options: _StreamOptions | None = None
     max_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
+    suffix: Raw = _ABSENT
+    prompt_embeds: Raw = _ABSENT
     n: _Choices | None = None
 
 
 class _Embeddings(msgspec.Struct, kw_only=True):
     model: _Model
     input: Raw
+    chat_template: Raw = _ABSENT
+    chat_template_kwargs: Raw = _ABSENT
+    messages: Raw = _ABSENT
 
 
 class _Responses(_Common, kw_only=True):
     input: Raw
     instructions: Raw = _ABSENT
+    chat_template_kwargs: Raw = _ABSENT
+    previous_input_messages: Raw = _ABSENT
+    prompt: Raw = _ABSENT
+    text: Raw = _ABSENT
     tools: Raw = _ABSENT
     max_output_tokens: _Tokens | None = None
 
@@ -76,6 +92,9 @@ class _Responses(_Common, kw_only=True):
 class _Messages(_Common, kw_only=True):
     messages: Raw
     system: Raw = _ABSENT
+    chat_template_kwargs: Raw = _ABSENT
+    documents: Raw = _ABSENT
+    output_config: Raw = _ABSENT
     tools: Raw = _ABSENT
     max_tokens: _Tokens | None = None
 
@@ -107,8 +126,8 @@ class Body:
     """What the gateway knows of a body. `prompt` is the prompt's JSON, `prefix` its head, and
     `before` the JSON of what comes before it in the model's input: tools and system prompt.
 
-    `text_bytes` is the JSON of all text that goes to the model, tools and system prompt included,
-    media not. `media` is what images and audio add.
+    `text_bytes` is the JSON of all text that may go to the model, tools, system prompt and what its
+    template may write out included, media not. `media` is what images and audio add.
     """
 
     __slots__ = (
@@ -136,6 +155,8 @@ class Body:
         # Of the same request twice the answers are the same.
         self.deterministic: bool = endpoint == "embeddings" or parsed.temperature == 0  # type: ignore[attr-defined]
         self.text_bytes = len(prompt)
+        for beside in BESIDE_FIELDS[endpoint]:
+            self.text_bytes += len(getattr(parsed, beside))
         self.media: Media = NO_MEDIA
         self.choices = 1
         self.prompt, self.prefix = prompt, prompt[:_PREFIX_BYTES]
@@ -150,21 +171,21 @@ class Body:
         if isinstance(parsed, _Chat):
             self.output_tokens_max = parsed.max_completion_tokens or parsed.max_tokens
             self.before = (parsed.tools,)
-            self.text_bytes += len(parsed.tools)
             if may_have_media(raw):
                 self._weigh(prompt, raw)
         elif isinstance(parsed, _Completions):
             self.output_tokens_max = parsed.max_tokens
+            self.text_bytes += embeds_weight(parsed.prompt_embeds)
         elif isinstance(parsed, _Messages):
             self.output_tokens_max = parsed.max_tokens
             self.before = (parsed.tools, parsed.system)
-            self.text_bytes += len(parsed.system) + len(parsed.tools)
+            self.text_bytes += len(parsed.system)
             if may_have_media(raw):
                 self._weigh(prompt, raw)
         elif isinstance(parsed, _Responses):
             self.output_tokens_max = parsed.max_output_tokens
             self.before = (parsed.tools, parsed.instructions)
-            self.text_bytes += len(parsed.instructions) + len(parsed.tools)
+            self.text_bytes += len(parsed.instructions)
             # Here a screenshot is an item of the prompt itself, and in no list of its own.
             self._weigh(prompt, raw)
 

@@ -9,9 +9,9 @@ import msgspec
 
 from mileage.core.request import Endpoint
 from mileage.gateway.media import media_field
-from mileage.gateway.prompt_text import PROMPT_FIELDS
+from mileage.gateway.prompt_text import BESIDE_FIELDS, PROMPT_FIELDS
 
-__all__ = ["PromptPieces"]
+__all__ = ["PromptPieces", "embeds_weight"]
 
 _DEPTH_MAX: Final = 12
 _NESTED: Final = frozenset(
@@ -38,11 +38,14 @@ _LABEL_CHARS_MAX: Final = 64
 """Longer ones are no labels: some templates print them, and they may not be free."""
 _OPAQUE: Final = frozenset(("encrypted_content", "file_data", "signature"))
 _OPAQUE_DATA: Final = ("base64", "redacted_thinking")
+_EMBEDS_RATIO: Final = 512
+"""Of base64: 2 KiB of it, half a thousand numbers, are taken to be one token's."""
 _encode = msgspec.json.Encoder().encode
 
 
 class PromptPieces:
-    """`texts`: messages, parts of them, and what tools were called with, each by itself.
+    """`texts`: messages, parts of them, what tools were called with, and fields that a template may
+    write out, each by itself.
 
     Nothing is left out but images, audio and video, which weigh by their size, and labels: what is
     left out is free until the engine has read it. Of `opaque_bytes` (files, signatures) nobody can
@@ -56,8 +59,13 @@ class PromptPieces:
         self.opaque_bytes = 0
         for name in PROMPT_FIELDS.get(endpoint, ("input",)):  # of embeddings
             self._walk(fields.get(name), _DEPTH_MAX)
-        if fields.get("tools"):
-            self._whole(fields["tools"])
+        for name in BESIDE_FIELDS.get(endpoint, ()):
+            value = fields.get(name)
+            if isinstance(value, str):
+                self.texts.append(value)
+            elif value:
+                self._whole(value)
+        self.opaque_bytes += embeds_weight(fields.get("prompt_embeds"))
 
     def _walk(self, value: object, depth: int) -> None:
         if isinstance(value, str):
@@ -94,3 +102,10 @@ class PromptPieces:
 
     def _whole(self, value: object) -> None:
         self.texts.append(_encode(value).decode())
+
+
+def embeds_weight(embeds: object) -> int:
+    """Bytes of text that `prompt_embeds`, base64 or a list of such, weigh like."""
+    if isinstance(embeds, list):
+        return sum(len(each) for each in embeds if isinstance(each, str)) // _EMBEDS_RATIO
+    return len(embeds) // _EMBEDS_RATIO if isinstance(embeds, (str, msgspec.Raw)) else 0

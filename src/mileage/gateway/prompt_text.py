@@ -9,7 +9,7 @@ import msgspec
 
 from mileage.core.request import Endpoint
 
-__all__ = ["PROMPT_FIELDS", "prompt_text"]
+__all__ = ["BESIDE_FIELDS", "PROMPT_FIELDS", "prompt_text"]
 
 BODY_BYTES_MAX: Final = 256 * 1024
 PROMPT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
@@ -19,6 +19,22 @@ PROMPT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "messages": ("system", "messages"),
 }
 """Fields of each endpoint that hold the prompt, in the order in which the model reads them."""
+BESIDE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "chat": (
+        "chat_template",
+        "chat_template_kwargs",
+        "documents",
+        "functions",
+        "response_format",
+        "tools",
+    ),
+    "completions": ("suffix",),
+    "embeddings": ("chat_template", "chat_template_kwargs", "messages"),
+    "responses": ("chat_template_kwargs", "previous_input_messages", "prompt", "text", "tools"),
+    "messages": ("chat_template_kwargs", "documents", "output_config", "tools"),
+}
+"""Fields that a chat template may write into the prompt. Of those that an engine ignores the count
+is too high; where one was left out, a prompt could be sent in it for nothing."""
 _DEPTH_MAX: Final = 6
 _TEXTS: Final = ("content", "text", "input_text")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode

@@ -52,6 +52,11 @@ def watched(place: Path) -> Watched:
         pytest.param("completions", {"prompt": ["a b", "c"]}, 3, id="several texts"),
         pytest.param("completions", {"prompt": [5, 6, 7, 8]}, 4, id="token ids"),
         pytest.param("completions", {"prompt": [[5, 6], [7]]}, 3, id="several of token ids"),
+        pytest.param("completions", {"prompt": [1, LONG]}, 121, id="an id and a text"),
+        pytest.param("completions", {"prompt": [[1], LONG]}, 121, id="a list of ids and a text"),
+        pytest.param("completions", {"prompt": [[LONG]]}, 120, id="a text in a list of lists"),
+        pytest.param("completions", {"prompt": [True, LONG]}, 121, id="a flag is no id"),
+        pytest.param("completions", {"prompt": "a", "suffix": "b c"}, 3, id="a suffix"),
         pytest.param("embeddings", {"input": ["a b", "c"]}, 3, id="to embed"),
         pytest.param("embeddings", {"input": [1, 2]}, 2, id="token ids to embed"),
         pytest.param(
@@ -96,6 +101,37 @@ def test_of_a_conversation_only_what_is_new_is_tokenised(watched: Watched) -> No
     assert counter.count("chat", chat(LONG, "a b")) == 122
     assert counter.count("chat", chat(LONG, "a b", f"{LONG} x")) == 243
     assert watched.asked == [LONG, "a b", "a b", f"{LONG} x"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        pytest.param((None, {}), (None, {}), True, id="what is cached is shared"),
+        pytest.param(("a", {}), ("a", {}), True, id="one tenant"),
+        pytest.param(("a", {}), ("b", {}), False, id="two tenants"),
+        pytest.param(("a", {}), (None, {}), False, id="one that is apart, and others"),
+        pytest.param(
+            ("a", {"cache_salt": "x"}), ("a", {"cache_salt": "x"}), True, id="a salt of its own"
+        ),
+        pytest.param(
+            ("a", {"cache_salt": "x"}), ("a", {"cache_salt": "y"}), False, id="two salts of its own"
+        ),
+        pytest.param(
+            (None, {"cache_salt": "x"}), (None, {}), False, id="a salt where none are configured"
+        ),
+    ],
+)
+def test_those_whose_caches_are_apart_find_nothing_of_one_another(
+    watched: Watched,
+    first: tuple[str | None, dict[str, Any]],
+    second: tuple[str | None, dict[str, Any]],
+    shared: bool,
+) -> None:
+    counter = PromptCounter(watched)
+    for apart, fields in (first, second):
+        prompt = json.dumps({"prompt": LONG, **fields}).encode()
+        assert counter.count("completions", prompt, apart) == 120
+    assert watched.asked == [LONG] * (1 if shared else 2)
 
 
 def test_what_is_kept_is_bounded_and_the_latest(watched: Watched) -> None:

@@ -52,11 +52,23 @@ PROMPTS = [
         "chat", said({"type": "file", "file": {"file_data": BASE64}}), id="a file in a message"
     ),
     pytest.param("chat", {**said("x"), "tools": [{"parameters": {"a": LONG}}]}, id="tools"),
+    pytest.param("chat", {**said("x"), "documents": [{"text": LONG}]}, id="documents"),
+    pytest.param(
+        "chat", {**said("x"), "chat_template_kwargs": {"a": LONG}}, id="a template's variables"
+    ),
+    pytest.param("chat", {**said("x"), "chat_template": LONG}, id="a template"),
+    pytest.param("chat", {**said("x"), "functions": [{"name": LONG}]}, id="functions"),
+    pytest.param("chat", {**said("x"), "response_format": {"a": LONG}}, id="a format"),
     pytest.param("completions", {"prompt": LONG}, id="a prompt"),
+    pytest.param("completions", {"prompt": "x", "suffix": LONG}, id="a suffix"),
+    pytest.param("completions", {"prompt": [1, LONG]}, id="an id and a text"),
     pytest.param("completions", {"prompt": ["a", LONG]}, id="several prompts"),
     pytest.param("completions", {"prompt": ["a", NUMBERS]}, id="a text and token ids"),
     pytest.param("embeddings", {"input": ["a", LONG]}, id="to embed"),
+    pytest.param("embeddings", {"input": "x", "messages": [{"content": LONG}]}, id="messages"),
     pytest.param("messages", {"system": LONG, **said("x")}, id="a system prompt"),
+    pytest.param("messages", {"chat_template_kwargs": {"a": LONG}, **said("x")}, id="variables"),
+    pytest.param("messages", {"output_config": {"format": LONG}, **said("x")}, id="its format"),
     pytest.param(
         "messages",
         {"system": [{"type": "text", "text": LONG}], **said("x")},
@@ -95,6 +107,11 @@ PROMPTS = [
         "messages", said({"type": "redacted_thinking", "data": BASE64}), id="redacted thinking"
     ),
     pytest.param("responses", {"input": "x", "instructions": LONG}, id="instructions"),
+    pytest.param("responses", {"input": "x", "text": {"format": LONG}}, id="format of a response"),
+    pytest.param(
+        "responses", {"input": "x", "previous_input_messages": [{"content": LONG}]}, id="previous"
+    ),
+    pytest.param("responses", {"input": "x", "prompt": {"variables": {"a": LONG}}}, id="a form"),
     pytest.param("responses", asked({"type": "function_call", "arguments": LONG}), id="a call"),
     pytest.param(
         "responses", asked({"type": "function_call_output", "output": LONG}), id="an output"
@@ -113,6 +130,7 @@ PROMPTS = [
     pytest.param("responses", asked({"type": "search", "action": {"q": LONG}}), id="an action"),
 ]
 COUNTED = {
+    *("documents", "a template's variables", "an id and a text", "a suffix", "previous"),
     *("tool_use.input", "a document's text", "thinking", "reasoning_content"),
     *("a signature", "a call"),
 }
@@ -164,6 +182,15 @@ def test_a_count_is_of_all_of_it(
 def test_media_weigh_by_their_size_and_not_as_text(part: dict[str, Any]) -> None:
     pieces = PromptPieces("messages", said({"type": "text", "text": "a b"}, part))
     assert (pieces.texts, pieces.opaque_bytes) == (["a b"], 0)
+
+
+def test_embeddings_in_place_of_a_prompt_weigh_a_token_each_2_kib() -> None:
+    fields = {"prompt": "x", "prompt_embeds": [BASE64, BASE64]}
+    pieces = PromptPieces("completions", fields)
+    assert pieces.opaque_bytes == 2 * len(BASE64) // 512
+    assert PromptPieces("completions", {"prompt_embeds": BASE64}).opaque_bytes == len(BASE64) // 512
+    raw = json.dumps({"model": "m", **fields}).encode()
+    assert parse_body("completions", raw).text_bytes == 3 + pieces.opaque_bytes
 
 
 def test_labels_are_not_text() -> None:

@@ -120,6 +120,10 @@ class Intake:
             return None
         return self._reserve(flight, estimate, now_s)
 
+    def refuses(self, tenant: str, now_s: float) -> bool:
+        """Whether the tenant's rates and concurrency let nothing in now; takes nothing."""
+        return self.limits and tenant in self._limited and self._gate.refuses(tenant, now_s)
+
     def fund(self, flight: Flight, now_s: float) -> Reject | None:
         """Try again to find room in the budget for an unfunded request, by what is known by now."""
         claim = self._claims.get(flight.request.id)

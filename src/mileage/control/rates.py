@@ -153,6 +153,13 @@ class TenantGate:
         entry.in_flight += 1
         return None
 
+    def refuses(self, tenant: str, now_s: float) -> bool:
+        """Whether it would refuse even the least request of the tenant; takes nothing."""
+        entry = self._entries.get(tenant)
+        if entry is None or not entry.limited:
+            return False
+        return self._refusal(entry, tenant, 1, now_s) is not None
+
     def ended(
         self, tenant: str, reserved_tokens: int, used_tokens: int | None, now_s: float
     ) -> None:

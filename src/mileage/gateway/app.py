@@ -177,12 +177,31 @@ class App:
     def _take_on(self, exchange: Exchange, text_bytes: int) -> None:
         """Have it decided upon: at once, or when its prompt is counted."""
         request, raw, counting = exchange.request, exchange.call.http.body, self._counting
-        if counting is not None and counting.takes(request.model, text_bytes, raw):
-            self._driver.expect(exchange)
-            then = partial(self._counted, exchange)
-            exchange.uncount = counting.count(request.model, request.endpoint, raw, then)
-        else:
+        if (
+            counting is None
+            or not counting.takes(request.model, text_bytes, raw)
+            or self._refuses(request)
+        ):
             self._driver.arrived(exchange)
+            return
+        self._driver.expect(exchange)
+        tenant = request.tenant
+        exchange.uncount = counting.count(
+            request.model,
+            request.endpoint,
+            raw,
+            partial(self._counted, exchange),
+            tenant=tenant,
+            apart=None if exchange.call.salts is None else tenant,
+        )
+
+    def _refuses(self, request: Request) -> bool:
+        """Whether it need not be counted, since however short it is it will not be let in."""
+        intake = self._driver.controller.intake
+        if not intake.refuses(request.tenant, request.arrived_s):
+            return False
+        self._driver.metrics.counting.prompts.add(("limited",))
+        return True
 
     def _counted(self, exchange: Exchange, prompt_tokens: int | None) -> None:
         """Its prompt is counted, or is to be estimated; its client may have left meanwhile."""

@@ -14,8 +14,9 @@ class CountingMetrics(Families):
         self.prompts = Counter(
             "mileage_prompt_counts_total",
             "Prompts by how their tokens were found: counted, or estimated since they are short or "
-            "long (by configuration), too many waited (busy), it took too long (late) or the "
-            "tokenizer failed (failed); or neither, since their client left meanwhile (left).",
+            "long (by configuration), their tenant's limits let nothing in (limited), too many "
+            "waited (busy), it took too long (late) or the tokenizer failed (failed); or neither, "
+            "since their client left meanwhile (left).",
             ("how",),
         )
         self.seconds = Counter(

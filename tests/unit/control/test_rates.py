@@ -48,6 +48,29 @@ def test_the_bucket_fills_with_time(passed_s: float, more: int) -> None:
     assert admitted(made, 100, 1e7 + passed_s) == more
 
 
+@pytest.mark.parametrize(
+    ("limits", "taken", "refused"),
+    [
+        pytest.param({"requests_per_min": 2}, 1, False, id="one is left"),
+        pytest.param({"requests_per_min": 2}, 2, True, id="no request is left"),
+        pytest.param({"tokens_per_min": 10}, 2, True, id="no token is left"),
+        pytest.param({"tokens_per_min": 11}, 2, False, id="a token is left"),
+        pytest.param({"concurrency_max": 1}, 1, True, id="as many as may be are there"),
+        pytest.param({"weight": 2.0}, 100, False, id="no limits"),
+    ],
+)
+def test_whether_anything_at_all_would_be_let_in(
+    limits: dict[str, Any], taken: int, refused: bool
+) -> None:
+    made = gate(**limits)
+    assert not made.refuses("acme", 0.0)
+    admitted(made, taken, tokens=5)
+    for _ in range(3):  # to ask takes nothing
+        assert made.refuses("acme", 0.0) is refused
+    assert made.refuses("acme", 61.0) is ("concurrency_max" in limits)
+    assert not made.refuses("another", 0.0)
+
+
 def test_a_clock_that_fell_back_goes_on_from_there() -> None:
     made = gate(requests_per_min=60)
     admitted(made, 60, 1e7)

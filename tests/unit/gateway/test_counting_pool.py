@@ -5,52 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
-from mileage.core.events import Cancelled
-from mileage.core.request import Request
-from mileage.core.timeline import RequestTimeline
+from mileage.core.errors import ConfigError
 from mileage.gateway import counting_pool
-from mileage.gateway.app import App
-from mileage.gateway.config import GatewayConfig
 from mileage.gateway.counting_metrics import CountingMetrics
-from mileage.gateway.counting_pool import CountingPool
-from mileage.gateway.driver import Driver
-from mileage.gateway.exchange import Exchange
-from mileage.gateway.metrics import GatewayMetrics
-from mileage.gateway.request_ids import RequestIds
+from mileage.gateway.counting_pool import Cancel, CountingPool
 from mileage.gateway.tokenizer_config import TokenizerConfig
-from mileage.wire.message import HttpRequest
-from mileage.wire.server import ServerConnection
-from tests.support.tokenizer_files import words_tokenizer
+from tests.support.gated_tokenizer import Gate, until
 
 MODEL = "m"
-
-
-class Gate:
-    """A tokenizer that works only while it is open, and fails for the text `bad`."""
-
-    def __init__(self) -> None:
-        self.open = threading.Event()
-        self.open.set()
-        self.begun = threading.Event()
-        self.asked: list[str] = []
-
-    def encode_batch_fast(
-        self, input: Sequence[str], *, add_special_tokens: bool = True
-    ) -> Sequence[Any]:
-        self.asked += input
-        self.begun.set()
-        assert self.open.wait(30)
-        if "bad" in input:
-            raise ValueError("the text of a prompt")
-        if "panic" in input:
-            raise BaseException("of a library in another language")
-        return [text.split() for text in input]
 
 
 @pytest.fixture
@@ -74,17 +41,11 @@ class Counts:
         self.pool = CountingPool(config, self.metrics)
         self.told: list[int | None] = []
 
-    def ask(self, text: str) -> None:
-        self.pool.count(MODEL, "completions", body(text), self.told.append)
+    def ask(self, text: str, tenant: str = "") -> None:
+        self.pool.count(MODEL, "completions", body(text), self.told.append, tenant=tenant)
 
     def how(self) -> dict[str, float]:
         return {labels[0]: value for labels, value in self.metrics.prompts.values.items()}
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 def run(check: Callable[[Counts], Awaitable[None]], **settings: Any) -> Counts:
@@ -194,6 +155,94 @@ def test_a_pool_that_is_full_estimates_at_once(gate: Gate) -> None:
     assert counts.how() == {"busy": 1, "counted": 2}
 
 
+def test_a_tenants_many_prompts_are_in_no_other_ones_way(gate: Gate) -> None:
+    async def check(counts: Counts) -> None:
+        gate.open.clear()
+        counts.ask("a 0", "a")
+        await until(gate.begun.is_set)
+        for number in range(1, 5):
+            counts.ask(f"a {number}", "a")
+        counts.ask("b 1", "b")
+        counts.ask("b 2", "b")
+        gate.open.set()
+        await until(lambda: len(counts.told) == 7)
+
+    run(check, wait_max_s=30)
+    assert gate.asked == ["a 0", "b 1", "a 1", "b 2", "a 2", "a 3", "a 4"]
+
+
+def test_where_all_places_are_taken_who_has_most_gives_one_up(gate: Gate) -> None:
+    told: dict[str, int | None] = {}
+
+    async def check(counts: Counts) -> None:
+        def ask(text: str, tenant: str) -> Cancel | None:
+            def then(count: int | None) -> None:
+                told[text] = count
+
+            return counts.pool.count(MODEL, "completions", body(text), then, tenant=tenant)
+
+        gate.open.clear()
+        ask("a 0", "a")
+        await until(gate.begun.is_set)
+        ask("a 1", "a")
+        ask("a 2", "a")
+        cancel = ask("a 3", "a")
+        ask("b 0", "b")
+        assert told == {}, "it is told in the next turn: this one is another request's"
+        ask("b 1", "b")
+        assert told == {"b 1": None}, "a has two that wait, and so would b"
+        assert counts.pool._waiting == 4
+        await until(lambda: "a 3" in told)
+        assert cancel is not None
+        cancel()  # of no use any more
+        gate.open.set()
+        await until(lambda: len(told) == 6)
+        assert counts.pool._waiting == 0
+
+    counts = run(check, waiting_max=4, wait_max_s=30)
+    assert told == {"a 0": 2, "a 1": 2, "a 2": 2, "a 3": None, "b 0": 2, "b 1": None}
+    assert counts.how() == {"busy": 2, "counted": 4}
+
+
+def test_who_gives_its_place_up_and_leaves_is_told_nothing(gate: Gate) -> None:
+    async def check(counts: Counts) -> None:
+        gate.open.clear()
+        counts.ask("a 0", "a")
+        await until(gate.begun.is_set)
+        counts.ask("a 1", "a")
+        left: list[int | None] = []
+        cancel = counts.pool.count(MODEL, "completions", body("a 2"), left.append, tenant="a")
+        assert cancel is not None
+        counts.ask("b", "b")
+        cancel()
+        gate.open.set()
+        await until(lambda: len(counts.told) == 3)
+        assert (left, counts.pool._waiting) == ([], 0)
+
+    counts = run(check, waiting_max=3, wait_max_s=30)
+    assert counts.how() == {"left": 1, "counted": 3}
+
+
+def test_a_model_whose_own_tokenizer_cannot_be_read_is_estimated_and_not_counted_by_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(key: str, place: str) -> Gate:
+        if place == "gone":
+            raise ConfigError(key, place, "a tokenizer.json")
+        return Gate()
+
+    monkeypatch.setattr(counting_pool, "load_tokenizer", load)
+    metrics = CountingMetrics()
+    config = TokenizerConfig(models={"own": "gone", "*": "there"}, bytes_min=0)
+    pool = CountingPool(config, metrics)
+    assert not pool.takes("own", 10, b"x" * 10)
+    assert pool.takes("another", 10, b"x" * 10)
+    pool.close()
+    assert metrics.prompts.values == {("failed",): 1}
+    (said,) = caplog.messages
+    assert said.startswith("prompts of own are estimated: ")
+
+
 def test_a_tokenizer_that_fails_is_told_of_without_the_prompt(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -230,77 +279,3 @@ def test_what_is_not_worth_it_is_not_asked(gate: Gate) -> None:
 
     counts = run(check, bytes_min=100, bytes_max=1000)
     assert counts.how() == {"short": 1, "long": 1}
-
-
-class Arrivals:
-    """In a driver's place: keeps what is taken on."""
-
-    arm_by_prefix = False
-
-    def __init__(self) -> None:
-        self.adapters: dict[str, Any] = {}
-        self.metrics = GatewayMetrics()
-        self.expected: list[Exchange] = []
-        self.requests: list[Request] = []
-        self.finished: list[RequestTimeline] = []
-
-    def expect(self, exchange: Exchange) -> None:
-        self.expected.append(exchange)
-
-    def arrived(self, exchange: Exchange, now_s: float | None = None) -> None:
-        assert exchange.call.request is exchange.request
-        self.requests.append(exchange.request)
-
-    def finish(self, timeline: RequestTimeline, *then: Any) -> None:
-        self.finished.append(timeline)
-
-    def handle(self, event: object, now_s: float) -> None:
-        assert isinstance(event, Cancelled)
-
-
-class Client:
-    """In a connection's place."""
-
-    owner: Any = None
-
-
-def asked(app: App, text: str) -> None:
-    http = HttpRequest()
-    http.method, http.target = b"POST", b"/v1/completions"
-    http.body = json.dumps({"model": MODEL, "prompt": text}).encode()
-    http.headers = [(b"host", b"localhost")]
-    app.handle(http, cast("ServerConnection", Client()))
-
-
-def test_the_controller_is_told_the_count_and_nothing_of_who_has_left(tmp_path: Path) -> None:
-    place = words_tokenizer(tmp_path / "tokenizer.json")
-    config = GatewayConfig(
-        tokenizer=TokenizerConfig(models={"*": str(place)}, bytes_min=100, wait_max_s=30)
-    )
-
-    async def main() -> list[Request]:
-        arrivals = Arrivals()
-        app = App(config, cast("Driver", arrivals), RequestIds(0))
-        try:
-            asked(app, "of few bytes")
-            assert len(arrivals.requests) == 1
-            for _ in range(2):
-                asked(app, "extraordinarily long words " * 10)
-            arrivals.expected[0].client_gone()
-            await until(lambda: len(arrivals.requests) == 2)
-            await until(lambda: app._counting is not None and app._counting._waiting == 0)
-        finally:
-            app.close()
-        assert len(arrivals.expected) == 2
-        assert [timeline.reason for timeline in arrivals.finished] == ["client_gone"]
-        how = arrivals.metrics.counting.prompts.values
-        assert how == {("short",): 1, ("left",): 1, ("counted",): 1}
-        assert all(exchange.uncount is None for exchange in arrivals.expected)
-        return arrivals.requests
-
-    short, counted = asyncio.run(main())
-    assert (short.prompt_counted, counted.prompt_counted) == (False, True)
-    assert short.prompt_tokens_estimate == 4
-    assert counted.prompt_tokens_estimate == 30
-    assert counted.prompt_tokens_max is not None
-    assert counted.prompt_tokens_max > 200, "a bound of tokens, whichever tokenizer it is"

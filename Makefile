@@ -13,7 +13,7 @@ CODE := src tests benchmarks scripts
 # More options for the command that a target runs: make serve ARGS="--port 9000"
 ARGS ?=
 SLOWEST := --durations 15 --durations-min
-# Those that need no real process run several at once, then the others, most of whose time is waiting;
+# Those that need no real process run several at once, then the others, half of whose time is waiting;
 # at last, one after the other, those that measure times.
 PURE = $(addprefix tests/,architecture docs doctor oracles parity properties unit)
 # The scripts in benchmarks/ that can be run, as the names that bench-NAME takes.
@@ -37,7 +37,7 @@ ifeq ($(strip $(ARGS)),)
 	@failed=0; \
 	$(BIN)/python -m pytest $(SLOWEST) 10 -n auto --maxprocesses 4 --dist loadfile $(PURE) || failed=1; \
 	processes() { scripts/test-processes.sh $(SLOWEST) 10 "$$@" tests/integration tests/e2e || failed=1; }; \
-	processes -n 3 --dist loadfile -m 'not heavy and not quiet'; \
+	processes -n 4 --dist loadfile -m 'not heavy and not quiet'; \
 	processes -m 'quiet and not heavy'; \
 	exit $$failed
 else

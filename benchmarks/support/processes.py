@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -17,13 +15,12 @@ from types import TracebackType
 import psutil
 
 from benchmarks.support.machine import pinned
+from mileage.loadgen.launched_server import free_port
 
 __all__ = ["LOCAL", "NotReadyError", "Service", "exit_on_signals", "free_port"]
 
 LOCAL = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opens URLs of this machine, whatever proxy the environment names."""
-
-_given_ports: set[int] = set()
 
 
 class NotReadyError(Exception):
@@ -126,22 +123,6 @@ class Service:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait()
-
-
-def free_port() -> int:
-    """A TCP port on 127.0.0.1 that is free now and was not given before.
-
-    Below the range that the system takes for outgoing connections: one of those could take the
-    port before the program that it is meant for.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        if port in _given_ports:
-            continue
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            _given_ports.add(port)
-            return port
 
 
 def exit_on_signals() -> None:

@@ -234,7 +234,7 @@ def test_workers_of_a_killed_supervisor_finish_what_is_in_flight_and_end(tmp_pat
             with Gateway(tmp_path, engines=[engine.url]) as successor:
                 engine.release()
                 assert [end_of(stream) for stream in streams] == ["[DONE]"] * 4
-                _, alive = psutil.wait_procs(workers, timeout=20)
+                _, alive = psutil.wait_procs(workers, timeout=60)
                 assert not alive, "the workers end by themselves"
                 load.stop()
                 successor.stop()

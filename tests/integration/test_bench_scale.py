@@ -18,12 +18,11 @@ from mileage.core.errors import ConfigError, EngineError
 from mileage.scrape.machine_meter import MachineMeter
 from tests.support.loopback_server import LoopbackServer, Seen, http
 
-pytestmark = pytest.mark.quiet
-
 SERVER = f"{sys.executable} -m tests.support.capacity_server --port {{port}} --service 0.2"
 LOAD = ("--duration", "2s", "--warmup", "0.3s", "--prompt-tokens", "8", "--output-tokens", "4")
 
 
+@pytest.mark.quiet
 def test_replicas_that_share_a_lock_bring_nothing(tmp_path: Path) -> None:
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     page = tmp_path / "scale.html"
@@ -49,6 +48,7 @@ def test_replicas_that_share_a_lock_bring_nothing(tmp_path: Path) -> None:
     assert after <= before
 
 
+@pytest.mark.quiet
 def test_replicas_that_share_nothing_add_up() -> None:
     result = CliRunner().invoke(
         app,

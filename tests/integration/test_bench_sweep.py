@@ -14,14 +14,13 @@ from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError, EngineError
 from mileage.loadgen.launched_server import free_port
 
-pytestmark = pytest.mark.quiet
-
 SERVER = f"{sys.executable} -m tests.support.capacity_server --port {{port}} --service 0.2"
 EDGES = 1.25
 """Answers that end just within a window of 2 s, and have begun before it, are counted in it."""
 LOAD = ("--duration", "2s", "--warmup", "0.2s", "--prompt-tokens", "8", "--output-tokens", "4")
 
 
+@pytest.mark.quiet
 def test_more_slots_serve_more_and_the_front_says_so(tmp_path: Path) -> None:
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     page = tmp_path / "sweep.html"

@@ -87,7 +87,7 @@ class Heard:
         """The events of these types."""
         return [event for event in self.events if isinstance(event, kinds)]
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 60) -> None:
         """Wait for something that becomes true by an event."""
         async with asyncio.timeout(timeout_s):
             while not condition():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ import psutil
 from mileage.cli.listening import Listening
 from mileage.core.errors import LedgerError
 from mileage.core.timeline import RequestTimeline
+from mileage.loadgen.launched_server import free_port
 from mileage.storage.queries import LedgerReader, RequestFilter
 from tests.support.local_http import LOCAL
 
@@ -48,13 +48,6 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_
             raise AssertionError(f"not within {timeout_s:g} s: {what}")
         time.sleep(_POLL_S)
     return found
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_mileage(

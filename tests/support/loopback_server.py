@@ -71,7 +71,7 @@ class LoopbackServer:
         """Wake those who wait in `until`: a request came or a connection went."""
         self._changed.set()
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 60) -> None:
         """Wait for something that becomes true by a request or by a connection's end."""
         async with asyncio.timeout(timeout_s):
             while not condition():

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import secrets
 import shlex
 import signal
 import socket
@@ -25,10 +26,14 @@ __all__ = ["LaunchedServer", "free_port", "words_of"]
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PLACE = re.compile(r"\{([a-z]+)\}")
 _READY_PATHS = ("/v1/models", "/health")
+_PORTS = range(20_000, 32_000)
+_PORT_TRIES = 100
 _POLL_S = 0.2
 _ASK_S = 5.0
 _END_S = 15.0
 _TAIL_BYTES = 2000
+
+_given_ports: set[int] = set()
 
 
 def words_of(command: str, values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -59,11 +64,22 @@ def words_of(command: str, values: Mapping[str, str]) -> tuple[dict[str, str], l
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """A port of loopback that nobody listens on now, and that was not given before.
+
+    Below the range that the system takes for outgoing connections: one of those could take the
+    port before the server that it is meant for.
+    """
+    for _ in range(_PORT_TRIES):
+        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        if port in _given_ports:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            _given_ports.add(port)
+            return port
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+        return int(found.getsockname()[1])
 
 
 class LaunchedServer:

@@ -22,8 +22,6 @@ from mileage.loadgen.saved_run import read_run
 from tests.support.bench_cli import QUICK, Told, bench, start_bench
 from tests.support.engine import Behaviour, ScriptedEngine
 
-pytestmark = pytest.mark.quiet
-
 QUANTILES = {"p50", "p90", "p95", "p99", "p999", "max"}
 
 
@@ -55,6 +53,7 @@ def assert_fine(told: Told) -> None:
     assert told.code == (3 if limited else 0), told.err
 
 
+@pytest.mark.quiet
 def test_the_document_keeps_its_contract_and_is_all_of_standard_output(
     engine: ScriptedEngine,
 ) -> None:
@@ -134,6 +133,7 @@ def test_an_endpoint_that_is_down_is_told_at_once(engine: ScriptedEngine) -> Non
     assert "Traceback" not in told.err
 
 
+@pytest.mark.quiet
 def test_an_endpoint_that_is_stopped_in_the_middle_is_given_up() -> None:
     port = str(free_port())
     server = [sys.executable, "-m", "tests.support.capacity_server", "--port", port]
@@ -187,6 +187,7 @@ def test_a_model_that_is_not_listed_but_answers_is_measured(engine: ScriptedEngi
     assert told.document["requests_ok"] > 10
 
 
+@pytest.mark.quiet
 def test_a_generator_that_is_late_is_told_by_the_exit_code(engine: ScriptedEngine) -> None:
     # More than one thread can send: the schedule slips, and the result says that it did.
     engine.behaviour = Behaviour(tokens=1)
@@ -249,6 +250,7 @@ def test_keys_reach_the_engine_and_nothing_else(engine: ScriptedEngine, tmp_path
     assert sum(record.phase == "measured" for record in run.records) == told.document["requests"]
 
 
+@pytest.mark.quiet
 def test_a_closed_loop_keeps_to_its_clients(engine: ScriptedEngine) -> None:
     engine.behaviour = Behaviour(tokens=2, first_token_s=0.02)
     told = bench(engine.url, "--concurrency", "3", *QUICK[2:], "--json")

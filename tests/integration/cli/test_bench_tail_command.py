@@ -10,8 +10,6 @@ import pytest
 from tests.support.bench_cli import QUICK, bench
 from tests.support.engine import Behaviour, ScriptedEngine
 
-pytestmark = pytest.mark.quiet
-
 RUN = QUICK[: QUICK.index("--metrics-url")]
 USUAL = Behaviour(tokens=3, first_token_s=0.005, token_s=0.002)
 
@@ -29,6 +27,7 @@ def slow_after(engine: ScriptedEngine, count: int) -> None:
     engine.following.append(Behaviour(tokens=3, first_token_s=0.9, token_s=0.002))
 
 
+@pytest.mark.quiet
 def test_the_document_names_the_stage_and_what_was_looked_at(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
@@ -54,6 +53,7 @@ def test_the_document_names_the_stage_and_what_was_looked_at(
     assert "http-equiv" in text
 
 
+@pytest.mark.quiet
 def test_the_table_is_for_people(engine: ScriptedEngine) -> None:
     slow_after(engine, 30)
     told = bench("tail", engine.url, "--model", "toy", *RUN, "--requests-min", "1", "--no-host")
@@ -61,6 +61,7 @@ def test_the_table_is_for_people(engine: ScriptedEngine) -> None:
     assert "processes: not seen: not looked at" in told.out
 
 
+@pytest.mark.quiet
 def test_an_ordinary_run_tells_of_its_tail_beside_its_figures(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_an_ordinary_run_tells_of_its_tail_beside_its_figures(
     assert saved.exists()
 
 
+@pytest.mark.quiet
 def test_an_ordinary_run_shows_its_tail_behind_its_figures(engine: ScriptedEngine) -> None:
     slow_after(engine, 30)
     told = bench(engine.url, "--model", "toy", *RUN, "--tail", "--no-host")

@@ -101,7 +101,8 @@ def test_places_come_and_go_while_the_others_go_on(site: Site) -> None:
     name = f"dcgm {ABSENT.place.url}"
     wait_for(lambda: name in site.process.status())
     wait_for(lambda: bool(site.process.status()[name].error))
-    assert site.looks() > 3
+    before = site.looks()
+    wait_for(lambda: site.looks() > before)
     site.process.configure([HOST])
     wait_for(lambda: name not in site.process.status())
     assert site.running() == process
@@ -131,7 +132,7 @@ def test_one_that_hangs_delays_the_stop_and_no_more(site: Site) -> None:
     process.suspend()
     began_s = time.monotonic()
     site.process.stop()
-    assert time.monotonic() - began_s < 8.0
+    assert time.monotonic() - began_s < WAIT_S
     assert not process.is_running()
 
 

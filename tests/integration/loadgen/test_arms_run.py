@@ -25,8 +25,6 @@ from mileage.measure.server_use import ServerUse
 from mileage.workload.trace_request import TraceRequest
 from tests.support.engine import Behaviour, ScriptedEngine
 
-pytestmark = pytest.mark.quiet
-
 SLOW_S = 0.03
 RATE = 40
 PLAN = SequentialPlan(blocks_first=4, blocks_max=6, blocks_between=1, alpha=0.001)
@@ -109,6 +107,7 @@ def compared(
     return found, judge.result(found)
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("mode", ["interleaved", "mirrored"])
 def test_a_slower_arm_is_worse_by_how_much_it_is_slower(mode: Mode) -> None:
     with engines(replies(SLOW_S), replies(1.2 * SLOW_S)) as (a, b):
@@ -126,6 +125,7 @@ def test_a_slower_arm_is_worse_by_how_much_it_is_slower(mode: Mode) -> None:
     assert pooled[0].e2e_s.p50 < pooled[1].e2e_s.p50  # type: ignore[union-attr,operator]
 
 
+@pytest.mark.quiet
 def test_the_same_engine_twice_shows_no_difference() -> None:
     with engines(replies(SLOW_S), replies(SLOW_S)) as (a, _):
         run, result = compared(a, a)
@@ -158,6 +158,7 @@ def test_a_restart_while_an_arm_is_measured_leaves_no_verdict() -> None:
     assert result.comparisons["memory_bytes"].b == 10
 
 
+@pytest.mark.quiet
 def test_failures_of_one_arm_are_told() -> None:
     judge = Judge(PLAN, slo=Slo(), metrics=("e2e_p50_s",))
     with engines(replies(SLOW_S), replies(SLOW_S)) as (a, b):
@@ -203,6 +204,7 @@ def test_arms_that_cannot_be_compared_end_the_run(a_status: int, b_status: int, 
     assert told in result.text
 
 
+@pytest.mark.quiet
 def test_a_closed_loop_measures_both_arms_on_the_same_requests() -> None:
     judge = Judge(PLAN, slo=Slo(), metrics=("e2e_p50_s",))
     options = ArmsOptions(

@@ -54,14 +54,14 @@ async def test_settings_are_on_trial_for_a_lease_and_put_back() -> None:
 @in_loop
 async def test_a_slot_that_lasts_longer_than_its_lease_keeps_its_settings() -> None:
     async with LoopbackServer(lambda seen: TAKEN) as server:
-        found = switch(server, lease_s=0.1)
+        found = switch(server, lease_s=1.0)
         await found.to("a")
         await server.until(lambda: len(server.seen) >= 4)
         await found.to("b")
         await server.until(lambda: asked(server)[-1][0] == "act" and len(server.seen) >= 6)
         await found.restore()
         settled = asked(server)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)  # longer than between two renewals
     modes = [mode for mode, _ in settled]
     assert modes == [*sorted(modes[:-1], key=["off", "act"].index), None]
     assert asked(server) == settled  # nothing is asked for any more

@@ -21,8 +21,6 @@ from mileage.measure.call_record import CallRecord
 from tests.support.certificate import write_certificate
 from tests.support.loopback_server import Answer, Hang, LoopbackServer, Reset, http
 
-pytestmark = pytest.mark.quiet
-
 WORD = b'data: {"choices": [{"delta": {"content": "word"}}]}\n\n'
 USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -177,7 +175,7 @@ def test_no_message_quotes_the_prompt() -> None:
 
 
 def test_silence_is_a_timeout() -> None:
-    record = asked(Hang(chunked(WORD, end=b"")), RunOptions(response_timeout_s=0.1))
+    record = asked(Hang(chunked(WORD, end=b"")), RunOptions(response_timeout_s=1.0))
     assert record.outcome == "timeout"
     assert sum(record.token_events) == 1
 
@@ -189,11 +187,11 @@ def test_the_drain_ends_what_takes_too_long() -> None:
 
 
 def test_a_client_that_leaves_is_no_failure() -> None:
-    record = asked(Hang(chunked(WORD, end=b"")), cancel_after_s=0.1)
+    record = asked(Hang(chunked(WORD, end=b"")), cancel_after_s=0.5)
     assert (record.outcome, record.error) == ("cancelled", None)
     assert record.sent_s is not None
     assert record.ended_s is not None
-    assert 0.09 <= record.ended_s - record.sent_s < 5.0
+    assert record.ended_s - record.sent_s >= 0.45
     assert sum(record.token_events) == 1
 
 

@@ -66,7 +66,7 @@ def test_a_run_that_nobody_answers_is_given_up(silent: Target, options: RunOptio
     run = load(calls(100_000, every_s=0.05), silent, options)
     assert run.given_up is not None
     assert "nothing came from the server for 0.4 s" in run.given_up
-    assert SILENCE_S <= run.elapsed_s < SILENCE_S + 5.0
+    assert SILENCE_S <= run.elapsed_s < SILENCE_S + 30.0  # and not ten minutes, or an hour
     assert not run.stopped
     found = Counter(record.outcome for record in run.records)
     assert found["timeout"] > 0
@@ -75,10 +75,10 @@ def test_a_run_that_nobody_answers_is_given_up(silent: Target, options: RunOptio
 
 def test_long_answers_are_no_silence() -> None:
     with ScriptedEngine() as engine:
-        engine.behaviour = Behaviour(tokens=8, first_token_s=0.1, token_s=0.2)  # above the limit
-        options = RunOptions(mode="closed", concurrency=1, silence_max_s=1.0)
-        run = load(calls(2), Target(url=engine.url), options)
-    assert [record.outcome for record in run.records] == ["ok", "ok"]
+        engine.behaviour = Behaviour(tokens=8, first_token_s=0.1, token_s=0.4)  # above the limit
+        options = RunOptions(mode="closed", concurrency=1, silence_max_s=2.0)
+        run = load(calls(1), Target(url=engine.url), options)
+    assert [record.outcome for record in run.records] == ["ok"]
     assert run.given_up is None
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from mileage.cli.worker import command
 from mileage.engines.embedded.child_process import COMMAND
+from mileage.loadgen.launched_server import free_port
 from mileage.measure.server_use import ServerUse
 from mileage.scrape.server_use import ServerUseMeter, UseOptions
 from mileage.scrape.server_use_process import ENGINE_MODULE, WORKER_MODULE
@@ -58,19 +59,13 @@ def server(port: int, does: str, *more: str) -> Iterator[psutil.Process]:
             process.kill()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def measured(
     options: UseOptions, until: Callable[[ServerUseMeter], bool], **more: Any
 ) -> ServerUse:
     async def run() -> ServerUse:
         meter = ServerUseMeter(options, **more)
         await meter.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not until(meter):  # noqa: ASYNC110 -- it is other processes that change
                 await asyncio.sleep(0.02)
         return await meter.stop()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from mileage.policy.prefix_directory.warm_up_config import WarmUpConfig
@@ -141,31 +142,40 @@ class HotPrefixes:
     def plan(self, now_s: float) -> list[WarmUpChunk]:
         """What to send, the hottest first, in chunks, within `tokens_max`.
 
-        A block comes with those before it. Blocks that nobody has used twice have no heat, and are
-        not sent; neither is what the engine has. Prompts are named by their last blocks: each
-        repeats all that it shares, so their `token_ids` are made one at a time, when it is sent.
+        A block comes behind those before it, which are as hot as what they lead to; of blocks that
+        are as hot as each other, those of one branch come together. Blocks that nobody has used
+        twice have no heat, and are not sent; neither is what the engine has. Prompts are named by
+        their last blocks: each repeats all that it shares, so their `token_ids` are made one at a
+        time, when it is sent. Takes time for each block once, however deep it is.
         """
         nodes, config = self._nodes, self._config
-        found = [(self._heat(node, now_s), block) for block, node in nodes.items() if node.heat]
-        hot = sorted((-heat, block) for heat, block in found if heat > 0)
-        chosen: set[int] = set()
+        heats = self._heats(now_s)
+        behind: dict[int, list[int]] = {}
+        for block in nodes:
+            if block in heats:
+                behind.setdefault(nodes[block].parent, []).append(block)
         prompts = _Prompts(nodes, config)
         held: list[int] = []
-        held_tokens = taken = 0
-        for _, block in hot:
-            path = _path(nodes, block, chosen)
-            size = sum(len(nodes[each].tokens) for each in path if not nodes[each].stored)
+        held_tokens = taken = number = last = 0
+        hottest = [(-heats[block], 0, block) for block in behind.get(0, ())]
+        heapify(hottest)
+        while hottest:
+            _, _, block = heappop(hottest)
+            node = nodes[block]
+            size = 0 if node.stored else len(node.tokens)
             if taken + size > config.tokens_max:
-                continue  # a shorter one may fit
-            chosen.update(path)
-            if not size:
-                continue
-            taken += size
-            held += path
-            held_tokens += size
-            if held_tokens >= config.chunk_tokens:
-                prompts.add(held)
-                held, held_tokens = [], 0
+                continue  # a shorter one may fit; what is behind this one cannot
+            if size:
+                if held_tokens >= config.chunk_tokens and node.parent != last:
+                    prompts.add(held)
+                    held, held_tokens = [], 0
+                held.append(block)
+                held_tokens += size
+                taken += size
+            last = block
+            for each in behind.get(block, ()):
+                number -= 1
+                heappush(hottest, (-heats[each], number, each))
         prompts.add(held)
         return prompts.chunks
 
@@ -174,11 +184,25 @@ class HotPrefixes:
         it stores them. None: it was forgotten meanwhile, or the engine has all of it."""
         if prompt.block not in self._nodes:
             return None
-        path = [self._nodes[block] for block in _path(self._nodes, prompt.block, ())]
+        path = [self._nodes[block] for block in _path(self._nodes, prompt.block)]
         missing = [node for node in path if not node.stored]
         for node in missing:
             node.planned = True
         return tuple(token for node in path for token in node.tokens) if missing else None
+
+    def _heats(self, now_s: float) -> dict[int, float]:
+        """Of each block that has any: its heat, or that of the hottest one behind it."""
+        nodes, heats = self._nodes, dict[int, float]()
+        for block in reversed(nodes):  # each came after the one before it
+            node = nodes[block]
+            heat = heats.get(block, 0.0)
+            if node.heat:
+                heat = max(heat, self._heat(node, now_s))
+            if heat > 0:
+                heats[block] = heat
+                if node.parent and heat > heats.get(node.parent, 0.0):
+                    heats[node.parent] = heat
+        return heats
 
     def _found(self, block: int, now_s: float) -> None:
         """New blocks came behind this one."""
@@ -206,19 +230,23 @@ class HotPrefixes:
     def _shrink(self, now_s: float) -> None:
         """Forget the coldest ends, so that it is not to be done for each block."""
         limit = _LEFT_RATIO * self._config.memory_bytes
-        while self._bytes > limit:
-            ends = [
-                (self._heat(node, now_s), node.touched_s, block)
-                for block, node in self._nodes.items()
-                if not node.children
-            ]
-            for _, _, block in sorted(ends):
-                at = block
-                while self._bytes > limit:
-                    at = self._forget(at)
-                    # What led to nothing else, and was never hit, goes with its end.
-                    if not at or self._nodes[at].children or self._nodes[at].heat:
-                        break
+        nodes = self._nodes
+        ends = [self._end(block, now_s) for block, node in nodes.items() if not node.children]
+        heapify(ends)
+        while ends and self._bytes > limit:
+            at = heappop(ends)[-1]
+            while self._bytes > limit:
+                at = self._forget(at)
+                # What led to nothing else, and was never hit, goes with its end.
+                if not at or nodes[at].children or nodes[at].heat:
+                    break
+            if at and not nodes[at].children:
+                heappush(ends, self._end(at, now_s))
+
+    def _end(self, block: int, now_s: float) -> tuple[float, float, int]:
+        """How soon it is forgotten: the coldest first, then what was touched the longest ago."""
+        node = self._nodes[block]
+        return self._heat(node, now_s), node.touched_s, block
 
     def _forget(self, block: int) -> int:
         """Gives the parent."""
@@ -238,43 +266,65 @@ class _Prompts:
         self._sent_max = _SENT_RATIO * config.tokens_max
         self._chunk_sent_max = _SENT_RATIO * config.chunk_tokens
         self._sent = 0
+        self._had: set[int] = set()
+        """Blocks of prompts."""
+        self._passed: set[int] = set()
+        """Blocks that the engine has, before those that it lacks."""
         self._ends: dict[int, int] = {}
-        """By block of a prompt: the tokens up to its end."""
+        """The tokens up to the end of each."""
+        for block, node in nodes.items():
+            self._ends[block] = self._ends.get(node.parent, 0) + len(node.tokens)
         self.chunks: list[WarmUpChunk] = []
 
     def add(self, blocks: Sequence[int]) -> None:
-        """A chunk, or several where prompts repeat much; what has no room is left out."""
-        nodes = self._nodes
-        inner = {nodes[block].parent for block in blocks}
+        """A chunk, or several where prompts repeat much; what has no room is left out.
+
+        The blocks are such that the engine lacks, each after those before it.
+        """
+        inner = {self._before(block) for block in blocks}
         held: list[WarmUpPrompt] = []
         sent = 0
         for block in blocks:
-            if block in inner:
-                continue
-            path = _path(nodes, block, self._ends)
-            end = self._ends.get(nodes[path[0]].parent, 0) if path else 0
-            tokens = end + sum(len(nodes[each].tokens) for each in path)
-            if not path or self._sent + tokens > self._sent_max:
+            tokens = self._ends[block]
+            if block in inner or self._sent + tokens > self._sent_max:
                 continue
             if held and sent + tokens > self._chunk_sent_max:
                 self.chunks.append(WarmUpChunk(tuple(held)))
                 held, sent = [], 0
-            for each in path:
-                end += len(nodes[each].tokens)
-                self._ends[each] = end
-            new = sum(len(nodes[each].tokens) for each in path if not nodes[each].stored)
-            held.append(WarmUpPrompt(block, tokens, new))
+            held.append(WarmUpPrompt(block, tokens, self._new(block)))
             sent += tokens
             self._sent += tokens
         if held:
             self.chunks.append(WarmUpChunk(tuple(held)))
 
+    def _before(self, block: int) -> int:
+        """The nearest one before it that the engine lacks; 0 where there is none, or it is known
+        that this one is behind it."""
+        nodes, passed = self._nodes, self._passed
+        at = nodes[block].parent
+        while at and nodes[at].stored:
+            if at in passed:
+                return 0
+            passed.add(at)
+            at = nodes[at].parent
+        return at
 
-def _path(nodes: Mapping[int, _Node], block: int, without: Container[int]) -> list[int]:
+    def _new(self, block: int) -> int:
+        """Tokens of a prompt that ends with it which neither the engine nor one before has."""
+        new, at = 0, block
+        while at and at not in self._had:
+            self._had.add(at)
+            node = self._nodes[at]
+            new += 0 if node.stored else len(node.tokens)
+            at = node.parent
+        return new
+
+
+def _path(nodes: Mapping[int, _Node], block: int) -> list[int]:
     """The block after those before it, the first one first."""
     path = []
     at = block
-    while at and at not in without:
+    while at:
         path.append(at)
         at = nodes[at].parent
     path.reverse()

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import random
+import sys
 import tracemalloc
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mileage.core.errors import ConfigError
 from mileage.policy.prefix_directory.directory import BlockDirectory
@@ -129,6 +135,110 @@ def test_a_plan_repeats_no_tokens_and_what_it_sends_is_bounded() -> None:
     assert sum(prompt.tokens for prompt in prompts) <= 8 * bounds.tokens_max
     assert sum(prompt.new_tokens for prompt in prompts) == 4000 + 16 * len(prompts)
     assert max(sum(p.tokens for p in each.prompts) for each in chunks) <= 8 * bounds.chunk_tokens
+
+
+def lines_run(call: Callable[[], object]) -> int:
+    """How many lines of the package's Python a call runs: its work, whatever the machine."""
+    found = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        nonlocal found
+        if "prefix_directory" not in frame.f_code.co_filename:
+            return None
+        found += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return found
+
+
+def deep(blocks: int, branches: int = 1, **settings: float) -> HotPrefixes:
+    """One long prompt that was asked again, with other ends; nothing of it is in the engine."""
+    memory = HotPrefixes(config(memory_bytes=1 << 30, **settings))
+    chain = list(range(1, blocks + 1))
+    memory.stored(0, chain, [[block] * SIZE for block in chain], 0.0)
+    for turn in (1, 2):
+        for branch in range(branches):
+            at = blocks + branch * 2 + turn
+            memory.stored(at - 1 if turn == 2 else blocks, [at], [[at] * SIZE], 60.0 * turn)
+    memory.cleared()
+    return memory
+
+
+@pytest.mark.parametrize("tokens_max", [400, 2000, 1 << 20])
+@pytest.mark.parametrize("branches", [1, 500])
+def test_a_plan_takes_work_for_each_block_once_however_deep(tokens_max: int, branches: int) -> None:
+    work = []
+    for blocks in (500, 2000):
+        memory = deep(blocks, branches, tokens_max=tokens_max, chunk_tokens=64)
+        work.append(lines_run(lambda: memory.plan(200.0)) / len(memory))  # noqa: B023
+    assert work[0] < 60
+    assert work[1] < 60
+
+
+def test_a_long_path_that_the_engine_has_is_walked_once() -> None:
+    memory = deep(2000, 500, tokens_max=4000)
+    memory.stored(0, range(1, 2001), [[block] * SIZE for block in range(1, 2001)], 300.0)
+    assert lines_run(lambda: memory.plan(300.0)) / len(memory) < 60
+    (prompt, *_) = memory.plan(300.0)[0].prompts
+    assert (prompt.new_tokens, prompt.tokens) == (SIZE, 2001 * SIZE)
+
+
+def test_to_forget_takes_no_look_at_all_for_each_block() -> None:
+    memory = deep(3000)
+    before = len(memory)
+    memory._config = config(memory_bytes=1 << 18)
+    work = lines_run(lambda: memory._shrink(200.0))
+    assert len(memory) < before / 2
+    assert work / before < 60
+    assert all(not node.parent or node.parent in memory._nodes for node in memory._nodes.values())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.booleans()), max_size=40),
+    st.integers(1, 120),
+    st.integers(1, 40),
+)
+def test_a_plan_names_what_is_new_and_is_within_its_bounds(
+    tree: list[tuple[int, int, bool]], tokens_max: int, chunk_tokens: int
+) -> None:
+    memory = HotPrefixes(config(tokens_max=tokens_max, chunk_tokens=chunk_tokens))
+    for block, (parent, size, _) in enumerate(tree, 1):
+        memory.stored(parent % block, [block], [[block] * size], 10.0 * block)
+    memory.removed(block for block, (_, _, gone) in enumerate(tree, 1) if gone)
+    has = {block for block, (_, _, gone) in enumerate(tree, 1) if not gone}
+    for block in has & set(memory._nodes):
+        assert memory._nodes[block].stored
+    prompts = [prompt for chunk in memory.plan(500.0) for prompt in chunk.prompts]
+    for prompt in prompts:
+        at, new, tokens = prompt.block, 0, 0
+        while at:
+            parent, size, _ = tree[at - 1]
+            tokens += size
+            new += size if at not in has else 0
+            has.add(at)
+            at = parent % at
+        assert (prompt.tokens, prompt.new_tokens) == (tokens, new)
+        assert new > 0
+    assert sum(prompt.new_tokens for prompt in prompts) <= tokens_max
+    assert sum(prompt.tokens for prompt in prompts) <= 8 * tokens_max
+
+
+def test_a_long_prompt_that_is_hot_as_a_whole_is_sent_as_one() -> None:
+    memory = deep(100, tokens_max=1 << 20, chunk_tokens=64)
+    (chunk,) = memory.plan(200.0)
+    assert [prompt.tokens for prompt in chunk.prompts] == [101 * SIZE]
+
+
+def test_of_one_that_is_too_long_the_beginning_is_sent() -> None:
+    memory = deep(100, tokens_max=42)
+    (chunk,) = memory.plan(200.0)
+    assert [prompt.tokens for prompt in chunk.prompts] == [10 * SIZE]
 
 
 def test_a_prompt_that_was_forgotten_or_came_meanwhile_is_not_sent() -> None:

@@ -138,25 +138,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         taken |= dict.fromkeys((name for e in self.engines for name in e.models), "a model")
         taken |= dict.fromkeys((model.replica for model in self.models), "a model")
         check_catalogue(self.adapters, taken if own is None else {**taken, own: "the model"})
-        for adapter in self.adapters:
+        for place, adapter in enumerate(self.adapters):
+            key = f"adapters[{place}]"
             if adapter.tenant is not None and adapter.tenant not in self.tenants:
                 expected = f"a tenant that is configured (adapter {adapter.name})"
-                raise ConfigError("adapters.tenant", adapter.tenant, expected)
+                raise ConfigError(f"{key}.tenant", adapter.tenant, expected)
             if own is None:
-                self._check_base(adapter)
+                self._check_base(adapter, key)
             elif adapter.base != own:
                 expected = f"{own}, the model of the embedded engine (adapter {adapter.name})"
-                raise ConfigError("adapters.base", adapter.base, expected)
+                raise ConfigError(f"{key}.base", adapter.base, expected)
             elif adapter.path.startswith("hf:") and not adapter.path.endswith(".gguf"):
                 expected = f"hf:OWNER/REPO/FILE.gguf (adapter {adapter.name})"
-                raise ConfigError("adapters.path", adapter.path, expected)
+                raise ConfigError(f"{key}.path", adapter.path, expected)
         pinned = sum(adapter.pinned for adapter in self.adapters)
         least = max(pinned, min(len(self.adapters), 1))
         if own is not None and least > self.embedded.lora_slots:
             expected = f"at least {least}: there are adapters, {pinned} of them pinned"
             raise ConfigError("embedded.lora_slots", self.embedded.lora_slots, expected)
 
-    def _check_base(self, adapter: AdapterConfig) -> None:
+    def _check_base(self, adapter: AdapterConfig, key: str) -> None:
         """Some engine is to load the adapter: models of `[[models]]` load none."""
         loaders = [engine for engine in self.engines if engine.lora_slots]
         if not loaders:
@@ -168,7 +169,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if adapter.base not in known and (listed or asleep):
             expected = "a model of an engine with lora_slots"
             expected += "; those of [[models]] load no adapters" if asleep else ""
-            raise ConfigError("adapters.base", adapter.base, f"{expected} (adapter {adapter.name})")
+            raise ConfigError(f"{key}.base", adapter.base, f"{expected} (adapter {adapter.name})")
         pinned = sum(each.pinned and each.base == adapter.base for each in self.adapters)
         most = max(engine.lora_slots for engine in loaders)
         if pinned > most:

@@ -21,6 +21,9 @@ _FLAGS = "the command line"
 _TRIAL = "the settings on trial"
 _UNKNOWN = "no such key; see docs/reference/configuration.md"
 
+_ELEMENT = re.compile(r"\[(\d+)\]\.?")
+_FIRST = re.compile(r"[.\[]")
+
 T = TypeVar("T")
 
 
@@ -114,16 +117,22 @@ class Document:
         return str(self._path)
 
     def _path_of(self, key: str) -> KeyPath:
-        """The path of a dotted key, whose names may have dots of their own."""
+        """The path of a dotted key, whose names may have dots of their own; [0] is of a list."""
         path: list[str | int] = []
         tree: Any = self._tree
         rest = key
         while rest:
+            if (found := _ELEMENT.match(rest)) is not None:
+                place = int(found[1])
+                path.append(place)
+                tree = tree[place] if isinstance(tree, list) and place < len(tree) else None
+                rest = rest[found.end() :]
+                continue
             names = [name for name in tree if _begins(rest, name)] if isinstance(tree, dict) else []
-            name = max(names, key=len, default=rest.partition(".")[0])
+            name = max(names, key=len, default=_FIRST.split(rest, 1)[0])
             path.append(name)
             tree = tree.get(name) if isinstance(tree, dict) else None
-            rest = rest[len(name) + 1 :]
+            rest = rest[len(name) :].removeprefix(".")
         return tuple(path)
 
     # --- merging ------------------------------------------------------------------------------
@@ -205,7 +214,7 @@ def _from_text(variable: str, text: str, kind: Any) -> Any:
 
 
 def _begins(key: str, name: str) -> bool:
-    return key == name or key.startswith(f"{name}.")
+    return key == name or key.startswith((f"{name}.", f"{name}["))
 
 
 def _shown(path: KeyPath) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from mileage.cli.config import Config
 from mileage.cli.config_document import Document
 from mileage.core.errors import ConfigError
@@ -15,6 +17,8 @@ from mileage.engines.remote import resolve, resolve_all
 from mileage.gateway.config import ServerConfig
 from mileage.gateway.tls import certificate_context, tls_context
 from mileage.gateway.tokenizer_file import check_tokenizers
+from mileage.scrape.kv_cache import check_cache_events
+from mileage.scrape.target import PollTarget
 
 __all__ = ["ConfigSource", "Look", "Seen", "certificate_digest", "check_exposure"]
 
@@ -80,7 +84,9 @@ class ConfigSource:
     def _check_engines(self, config: Config, document: Document) -> None:
         for place, engine in enumerate(config.engines):
             try:
-                resolve(engine, self._environ)
+                found = resolve(engine, self._environ)
+                with engine.named():
+                    check_cache_events(msgspec.convert(found, PollTarget, from_attributes=True))
             except ConfigError as error:
                 path = ("engines", place, error.key.rpartition(".")[2])
                 raise document.placed(error, path) from None

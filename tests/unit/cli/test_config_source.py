@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mileage.core.errors import ConfigError
 from tests.support.certificate import write_certificate
 
 SECRET = "TOPSECRET-value-of-some-length"
+ADAPTER = '[[adapters]]\nname = "first"\npath = "/a.gguf"\nbase = "smollm2"\n'
 ENGINE = '[[engines]]\nkind = "vllm"\nurl = "http://10.0.0.1:8000"\n'
 
 
@@ -144,6 +146,41 @@ def error_of(path: Path | None, flags: Any = None, environ: Any = None) -> Confi
             "variable that is set",
             id="an engine's key that is not there",
         ),
+        pytest.param(
+            f'{ENGINE}{ENGINE.replace("10.0.0.1", "10.0.0.2")}kv_events_url = "tcp://10.0.0.2"\n',
+            7,
+            "engines.kv_events_url",
+            "tcp://host:port, the endpoint of the engine's event publisher (engine http://10.0.0.2",
+            id="cache events without a port",
+        ),
+        pytest.param(
+            f'{ENGINE}kv_events_ranks = 4\nkv_events_url = "tcp://10.0.0.2:65533"\n',
+            5,
+            "engines.kv_events_url",
+            "a port up to 65532: there are 4 ranks",
+            id="more ranks than ports",
+        ),
+        pytest.param(
+            f'{ENGINE}kv_events_url = "tcp://h:1"\nkv_events_replay_url = "h"\n',
+            5,
+            "engines.kv_events_replay_url",
+            "tcp://host:port",
+            id="no address to ask for cache events again",
+        ),
+        pytest.param(
+            f'{ADAPTER}{ADAPTER.replace("first", "second")}tenant = "acme"\n',
+            9,
+            "adapters[1].tenant",
+            "a tenant that is configured (adapter second)",
+            id="the tenant of the second adapter",
+        ),
+        pytest.param(
+            f"{ADAPTER}{ADAPTER}",
+            6,
+            "adapters[1].name",
+            "another adapter has it",
+            id="two adapters of one name",
+        ),
         pytest.param(f"{ENGINE}{ENGINE}", 1, "engines.name", "of its own", id="one name twice"),
         pytest.param(
             '[server]\nhost = "0.0.0.0"\n', 2, "server.host", "a loopback address", id="exposed"
@@ -234,6 +271,16 @@ def test_it_sees_that_files_were_written(tmp_path: Path) -> None:
     assert source.look() == source.seen, "what cannot be read is not read again and again"
     path.unlink()
     assert source.look() != source.seen
+
+
+def test_cache_events_without_their_package_are_refused_by_their_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    path = written(tmp_path, f'{ENGINE}kv_events_url = "tcp://h:1"\n')
+    error = error_of(path)
+    assert error.place == f"{path}:4"
+    assert "pip install 'mileage[kv_events]'" in error.expected
 
 
 def test_a_budget_may_be_a_month_of_a_large_fleet(tmp_path: Path) -> None:

@@ -29,13 +29,15 @@ def load(tmp_path: Path, text: str) -> Config:
     [
         pytest.param(adapter("pinned = 1"), "adapters", "true or false", id="a wrong type"),
         pytest.param(adapter("pined = true"), "adapters", "pined", id="an unknown key"),
-        pytest.param(adapter() + adapter(path="/b"), "adapters.name", "a", id="one name, twice"),
-        pytest.param(adapter(name="smollm2", base="m"), "adapters.name", "model", id="a model's"),
-        pytest.param(adapter(base="nobody"), "adapters.base", "smollm2", id="an unknown base"),
+        pytest.param(adapter() + adapter(path="/b"), "adapters[1].name", "a", id="one name, twice"),
+        pytest.param(
+            adapter(name="smollm2", base="m"), "adapters[0].name", "model", id="a model's"
+        ),
+        pytest.param(adapter(base="nobody"), "adapters[0].base", "smollm2", id="an unknown base"),
         pytest.param(adapter(path="hf:../x"), "adapters.path", "OWNER", id="up the hub's tree"),
-        pytest.param(adapter(path="hf:o/r"), "adapters.path", "gguf", id="no file of the hub's"),
+        pytest.param(adapter(path="hf:o/r"), "adapters[0].path", "gguf", id="no file of the hub's"),
         pytest.param(adapter(path="\\u0000"), "adapters.path", "a path", id="no path at all"),
-        pytest.param(adapter('tenant = "t"'), "adapters.tenant", "tenant", id="unknown tenant"),
+        pytest.param(adapter('tenant = "t"'), "adapters[0].tenant", "tenant", id="unknown tenant"),
         pytest.param(
             "[embedded]\nlora_slots = 0\n" + adapter(), "embedded.lora_slots", "1", id="no slot"
         ),
@@ -43,12 +45,15 @@ def load(tmp_path: Path, text: str) -> Config:
         pytest.param(MODEL + adapter(base="chat"), "engines.lora_slots", "1", id="of a sleeper"),
         pytest.param(
             LOADER + MODEL + adapter(base="chat"),
-            "adapters.base",
+            "adapters[0].base",
             "those of [[models]] load no adapters",
             id="of a sleeper beside an engine that loads",
         ),
         pytest.param(
-            LOADER + adapter(base="qwen"), "adapters.base", "a model of an engine", id="not listed"
+            LOADER + adapter(base="qwen"),
+            "adapters[0].base",
+            "a model of an engine",
+            id="not listed",
         ),
         pytest.param(
             LOADER + adapter(base="llama", path="hf:o/r@main"),

@@ -87,8 +87,8 @@ def check_catalogue(adapters: tuple[AdapterConfig, ...], taken: dict[str, str]) 
     Raises ConfigError.
     """
     known = dict(taken)
-    for adapter in adapters:
+    for place, adapter in enumerate(adapters):
         if adapter.name in known:
             expected = f"a name of its own ({known[adapter.name]} has it)"
-            raise ConfigError("adapters.name", adapter.name, expected)
+            raise ConfigError(f"adapters[{place}].name", adapter.name, expected)
         known[adapter.name] = "another adapter"

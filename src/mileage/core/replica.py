@@ -14,6 +14,8 @@ class Adapter(msgspec.Struct, frozen=True, gc=False):
     model: str
     name: str
     base: str
+    path: str | None = None
+    """Where the engine says that it has read the adapter; None: it does not say."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

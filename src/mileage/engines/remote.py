@@ -52,6 +52,7 @@ class RemoteEngine(msgspec.Struct, frozen=True, kw_only=True):
     nvml: bool
     gpu_ids: tuple[str, ...]
     sleep_level: Literal[1, 2] | None
+    lora_slots: int
     kv_events_url: str | None
     kv_events_replay_url: str | None
     kv_events_ranks: int
@@ -129,6 +130,7 @@ def _resolve(config: EngineConfig, environ: Mapping[str, str]) -> RemoteEngine:
         nvml=config.nvml,
         gpu_ids=config.gpu_ids,
         sleep_level=config.sleep_level,
+        lora_slots=config.lora_slots,
         kv_events_url=config.kv_events_url,
         kv_events_replay_url=config.kv_events_replay_url,
         kv_events_ranks=config.kv_events_ranks,

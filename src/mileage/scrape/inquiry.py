@@ -41,26 +41,30 @@ class Inquiry:
         """The models of a replica that is well, and why its list could not be had.
 
         Where health and list are two pages, a replica that is well and has `known` models keeps
-        them while the list fails.
+        them while the list fails. Beside models that are configured only adapters are taken from
+        the list, where it loads any.
         """
         target = self._target
         self._health_index, response = await self._first(
             target.health_urls, self._health_index, target.health_timeout_s
         )
         url = target.health_urls[self._health_index]
-        if target.models and response.status in _ABSENT:
+        said = ModelList(target.models) if target.models else None
+        if said is not None and response.status in _ABSENT:
             # It answers, and what it has no list of is configured.
-            return ModelList(target.models), None
+            return said, None
         _require_ok(url, response)
-        if target.models:
-            return ModelList(target.models), None
+        if said is not None and not target.lora_slots:
+            return said, None
         try:
             if url != target.models_url:
                 url = target.models_url
                 response = await self._get(url, target.health_timeout_s)
                 _require_ok(url, response)
-            return parse_models(display_url(url), response.body), None
+            listed = parse_models(display_url(url), response.body)
+            return listed if said is None else _with_adapters(said, listed), None
         except EngineError as error:
+            known = known or said
             if known is None:
                 raise
             return known, str(error)
@@ -127,6 +131,12 @@ class Inquiry:
             timeout_s=timeout_s,
             body_bytes_max=BODY_BYTES_MAX,
         )
+
+
+def _with_adapters(said: ModelList, listed: ModelList) -> ModelList:
+    """The models that it is said to serve, and the adapters that it tells of."""
+    adapters = tuple(each for each in listed.adapters if each.model not in said.names)
+    return ModelList((*said.names, *(each.model for each in adapters)), adapters)
 
 
 def _from(index: int, urls: Sequence[str]) -> list[int]:

@@ -13,6 +13,7 @@ __all__ = ["ModelList", "parse_models"]
 
 MODELS_MAX = 10_000
 NAME_CHARS_MAX = 512
+PATH_CHARS_MAX = 4096
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 
@@ -28,6 +29,8 @@ class _Model(msgspec.Struct):
     id: _Name
     parent: Any = None
     """vLLM and SGLang: the model that a LoRA adapter is for; null for a model of its own."""
+    root: Any = None
+    """Likewise: the path of an adapter, as it was told to load it."""
 
 
 _Models = Annotated[list[_Model], msgspec.Meta(max_length=MODELS_MAX)]
@@ -58,8 +61,17 @@ def parse_models(engine: str, body: bytes) -> ModelList:
     for name in names:
         if not name.isprintable():
             raise EngineError(engine, f"no usable model list: unprintable name {name[:50]!r}")
-    bases = {model.id: model.parent for model in models or () if _is_base(model)}
-    return ModelList(names, tuple(Adapter(name, name, base) for name, base in bases.items()))
+    adapters = {
+        model.id: Adapter(model.id, model.id, model.parent, _path_of(model))
+        for model in models or ()
+        if _is_base(model)
+    }
+    return ModelList(names, tuple(adapters.values()))
+
+
+def _path_of(model: _Model) -> str | None:
+    root = model.root
+    return root if isinstance(root, str) and 0 < len(root) <= PATH_CHARS_MAX else None
 
 
 def _is_base(model: _Model) -> bool:

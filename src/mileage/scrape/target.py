@@ -29,6 +29,8 @@ class PollTarget(msgspec.Struct, frozen=True, kw_only=True):
     authorization: str | None = None
     models: tuple[str, ...] = ()
     """Models it is said to serve; empty: ask `models_url` at every check."""
+    lora_slots: int = 0
+    """Adapters that it loads while it runs: they are asked for at `models_url` in any case."""
     health_interval_s: float = 2.0
     health_timeout_s: float = 2.0
     scrape_interval_s: float = 1.0

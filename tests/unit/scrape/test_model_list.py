@@ -45,13 +45,18 @@ def test_a_model_list(body: bytes, models: tuple[str, ...]) -> None:
     [
         pytest.param(
             [{"id": "b", "parent": None}, {"id": "sql", "root": "/x", "parent": "b"}],
-            (Adapter("sql", "sql", "b"),),
+            (Adapter("sql", "sql", "b", "/x"),),
             id="an adapter has its base for a parent",
         ),
         pytest.param(
             [{"id": "b"}, {"id": "sql", "parent": "org/B"}],
             (Adapter("sql", "sql", "org/B"),),
             id="a base by a name that is not served",
+        ),
+        pytest.param(
+            [{"id": "b"}, {"id": "sql", "parent": "b", "root": ["/x"]}],
+            (Adapter("sql", "sql", "b"),),
+            id="a path that is no text is none",
         ),
         pytest.param([{"id": "b", "parent": "b"}], (), id="its own parent is none"),
         pytest.param([{"id": "b", "parent": ""}], (), id="an empty name is none"),

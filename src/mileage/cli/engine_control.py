@@ -14,7 +14,7 @@ from mileage.cli.engine_control_call import ask_control, control_token
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.wide_console import wide_console
 from mileage.core.bounds import require_positive, require_range
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, MileageError
 from mileage.policy.engine_knobs import KNOBS, ControlDocument
 
 __all__ = ["control"]
@@ -22,6 +22,8 @@ __all__ = ["control"]
 _START: Final = "start"
 _OFF: Final = "off"
 _RENEW_RATIO: Final = 1 / 3
+_RETRY_RATIO: Final = 1 / 20
+_ASK_MIN_S: Final = 0.1
 _HOLD_LEASE_S: Final = 10.0
 _VALUE: Final = "; start: the engine's own"
 
@@ -38,7 +40,8 @@ _Hold = Annotated[
     bool,
     typer.Option(
         "--hold",
-        help="Stay and renew the lease until interrupted: then the start values come back.",
+        help="Stay and renew the lease until interrupted: then the start values come back. Where "
+        "it cannot be renewed, that is tried until it has run out.",
     ),
 ]
 _TokenFile = Annotated[
@@ -112,9 +115,33 @@ def control(
 
 
 async def _renew(url: str, token: str, lease_s: float) -> None:
+    """Renew the lease again and again; what fails is tried again until the lease has run out.
+
+    Raises MileageError then, and at once for a ConfigError: the engine will not take it later.
+    """
+    loop = asyncio.get_running_loop()
+    renewed_s = loop.time()
+    failing = False
     while True:
-        await asyncio.sleep(lease_s * _RENEW_RATIO)
-        await ask_control(url, token, {"lease_s": lease_s})
+        await asyncio.sleep(lease_s * (_RETRY_RATIO if failing else _RENEW_RATIO))
+        asked_s = loop.time()  # the lease began no earlier
+        try:
+            async with asyncio.timeout_at(max(renewed_s + lease_s, asked_s + _ASK_MIN_S)):
+                await ask_control(url, token, {"lease_s": lease_s})
+        except (TimeoutError, MileageError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            said = str(error) or "it did not answer"
+            if loop.time() >= renewed_s + lease_s:
+                raise MileageError(
+                    f"the lease of {lease_s:g} s has run out and could not be renewed: the "
+                    f"engine's start values are back ({said})"
+                ) from error
+            if not failing:
+                typer.echo(f"mileage: the lease was not renewed, trying on: {said}", err=True)
+            failing = True
+        else:
+            renewed_s, failing = asked_s, False
 
 
 def _number(name: str, text: str) -> int | None:

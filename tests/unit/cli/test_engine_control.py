@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import mileage.cli.engine_control as control
 import mileage.cli.engine_control_call as calls
 from mileage.cli.whole_command import app
-from mileage.core.errors import ConfigError, MileageError
+from mileage.core.errors import ConfigError, EngineError, MileageError
 from mileage.vllm_plugin import engine_hook
 from mileage.wire.fetch import FetchResponse
 from tests.support.control_site import SITE_TOKEN, ControlSite, engine
@@ -129,6 +130,44 @@ def test_another_answer_is_an_error_that_says_what_to_look_at(
     monkeypatch.setattr(calls, "fetch", fetch)
     result = run()
     assert "VLLM_PLUGINS=mileage" in str(result.exception)
+
+
+def held(
+    monkeypatch: pytest.MonkeyPatch, answers: list[Exception | None], lease_s: float
+) -> tuple[Exception, int]:
+    """Hold a lease of an engine that answers so, its last answer again and again."""
+    asked = 0
+
+    async def ask_control(url: str, token: str, body: Any = None) -> None:
+        nonlocal asked
+        answer = answers[min(asked, len(answers) - 1)]
+        asked += 1
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(control, "ask_control", ask_control)
+    with pytest.raises((MileageError, KeyboardInterrupt)) as raised:
+        asyncio.run(control._renew(URL, SITE_TOKEN, lease_s))
+    assert isinstance(raised.value, Exception)
+    return raised.value, asked
+
+
+def test_holding_goes_on_after_an_error_and_ends_when_the_lease_has_run_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = EngineError("e", "cannot be reached")
+    found, asked = held(monkeypatch, [error, None, error], 0.3)
+    assert asked > 3, "it was renewed once, and then tried again and again"
+    assert "the lease of 0.3 s has run out and could not be renewed" in str(found)
+    assert "cannot be reached" in str(found)
+    assert capsys.readouterr().err.count("trying on") == 2
+
+
+def test_holding_ends_at_once_for_what_the_engine_will_never_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, asked = held(monkeypatch, [ConfigError("lease_s", 0.3, "another")], 0.3)
+    assert (type(found), asked) == (ConfigError, 1)
 
 
 def test_holding_renews_the_lease(site: ControlSite) -> None:

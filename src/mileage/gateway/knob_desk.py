@@ -70,8 +70,8 @@ class KnobDesk:
     The gateway goes on holding what is above its limit: what the engine does for it is to count
     requests from elsewhere as well. So nothing depends on an engine that does not answer.
 
-    `live` are the processes of the workers: while one of them has not reported, or lately, the last
-    decision stays.
+    `live` are the processes of the workers. Where some of them have reported lately and others have
+    not, the last decision stays; where none has, nothing is limited.
     """
 
     def __init__(
@@ -115,23 +115,27 @@ class KnobDesk:
         """Ask the engine again and again, until cancelled."""
         paced_s = -math.inf
         while not seat.ended:
-            self._decide((seat,))
-            wait_s = max(seat.due_s, paced_s) - self._clock()
-            if wait_s > 0.0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await news.wait()
-                news.clear()
-                if paced_s > self._clock():
-                    await asyncio.sleep(paced_s - self._clock())
-                continue
             try:
+                self._decide((seat,))
+                if seat.due_s > self._clock() or paced_s > self._clock():
+                    await self._rest(max(seat.due_s, paced_s), paced_s, news)
+                    continue
                 answer = await engine.control.ask(seat.body(self._clock()), seat.answer_max_s)
                 seat.heard(answer, self._clock())
                 paced_s = self._clock() + _PACE_S
             except Exception:  # a bug of ours costs the engine its cap, and nothing else
                 _log.exception("engine %s: its control could not be asked", seat.replica)
                 paced_s = self._clock() + _BROKEN_S
+                await self._rest(paced_s, paced_s, news)
+
+    async def _rest(self, until_s: float, paced_s: float, news: asyncio.Event) -> None:
+        """Wait until then, or for news; until `paced_s` in any case."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until_s - self._clock()):
+                await news.wait()
+        news.clear()
+        if paced_s > self._clock():
+            await asyncio.sleep(paced_s - self._clock())
 
     # --- what is heard of workers and engines -------------------------------------------------
 

@@ -292,3 +292,22 @@ def test_what_the_engine_runs_at_once_is_added_where_nothing_else_tells(site: Kn
             assert (made.desk.complete(told), made.desk.complete(other)) == (told, other)
 
     run(story)
+
+
+def test_a_decision_that_fails_costs_no_engine_its_control(
+    site: KnobSite, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mileage.gateway.knob_desk._BROKEN_S", 0.1)
+
+    async def story() -> None:
+        async with world(site) as made:
+            made.report(1, 8.0)
+            await made.active(8)
+            live, made.desk._live = made.desk._live, lambda: 1 // 0  # type: ignore[assignment,return-value]
+            made.desk.up("gpu")
+            await made.until(lambda: "its control could not be asked" in caplog.text)
+            made.desk._live = live
+            made.report(1, 4.0)
+            await made.active(4)
+
+    run(story)

@@ -8,7 +8,7 @@ from pathlib import Path
 from mileage.core.model_loader import ModelLook
 from mileage.engines.config import EmbeddedConfig
 from mileage.engines.embedded.engine import EmbeddedEngine
-from mileage.engines.embedded.model_files import check_model, kv_bytes
+from mileage.engines.embedded.model_files import check_model, kv_bytes, split_parts
 
 __all__ = ["EmbeddedLoader"]
 
@@ -29,8 +29,10 @@ class EmbeddedLoader:
         resident_bytes: Callable[[int], int | None],
     ) -> None:
         self._engine, self._resident_bytes = engine, resident_bytes
-        weights_bytes = model_path.stat().st_size
-        self._needs_bytes = weights_bytes + (kv_bytes(config, check_model(model_path)) or 0)
+        header = check_model(model_path)  # first: it names the part that is not there
+        parts = map(model_path.with_name, split_parts(model_path.name))
+        weights_bytes = sum(part.stat().st_size for part in parts)
+        self._needs_bytes = weights_bytes + (kv_bytes(config, header) or 0)
 
     async def look(self) -> ModelLook:
         """By its child."""

@@ -17,7 +17,7 @@ WINDOW_REQUESTS = 16
 _WINDOW_S = 1.0
 _BUSY_MIN_S = 1e-6
 SILENCE_S = 30.0
-_VIEWS_APART_S = 0.25
+VIEWS_APART_S = 0.25
 KV_HOT_RATIO = 0.95
 QUEUE_MIN = 2
 QUEUE_RATIO = 0.1
@@ -220,7 +220,7 @@ class ReplicaLoad:
             return
         in_flight = (last.running + view.running + (last.waiting or 0) + (view.waiting or 0)) / 2
         # Below one request at a time the engine stood idle in between, nobody knows for how long.
-        if in_flight >= 1 and apart_s >= _VIEWS_APART_S:
+        if in_flight >= 1 and apart_s >= VIEWS_APART_S:
             speed = (_PREFILL_COST_ALONE * prompt + output) / apart_s / in_flight
             self._rate.sample(in_flight, speed, queueing=self._queueing)
             self._rates.refresh()

@@ -186,13 +186,10 @@ class Desk:
 
     def _rates(self) -> None:
         """What all have shown says something about each."""
-        for at, replica in enumerate(self._replicas):
-            record = self._state.loads[at]
-            record["s_per_token"], record["free_s"] = (
-                replica._rate.s_per_token,
-                replica._rate.free_s,
-            )
-            self._state.world.work_tokens = replica._rates.work_tokens
+        loads, rates = self._state.loads, [each._rate for each in self._replicas]
+        loads["s_per_token"] = [rate.s_per_token for rate in rates]
+        loads["free_s"] = [rate.free_s for rate in rates]
+        self._state.world.work_tokens = self._replicas[-1]._rates.work_tokens
 
     def _view(self, at: int, views: Records) -> ReplicaView:
         seen, spec = views[at], self._specs[at]
@@ -223,8 +220,9 @@ def _covariance() -> Iterator[tuple[str, float]]:
 
 
 def _set(target: object, record: Record, names: tuple[str, ...]) -> None:
+    its = dict(zip(record.dtype.names, record.item(), strict=True))
     for name in names:
-        setattr(target, name, record[name].item())
+        setattr(target, name, its[name])
 
 
 def _get(record: Record, source: object, names: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from mileage.policy.load import (
     QUEUE_MIN,
     QUEUE_RATIO,
     SILENCE_S,
+    VIEWS_APART_S,
     WINDOW_REQUESTS,
     ReplicaLoad,
 )
@@ -116,9 +117,15 @@ def _copy(load: Record, learnt: Record) -> None:
 def observed(load: Record, last: Record, view: Record, now_s: float) -> bool:
     """The replica was scraped. False: the object itself has to take the view in, since something
     is to be learned from it."""
-    if not last.known or now_s - load._sampled_s > SILENCE_S:
+    if not last.known:
         return False
-    in_time = view.observed_s - last.observed_s <= load.view_max_age_s
+    apart_s = view.observed_s - last.observed_s
+    in_time = apart_s <= load.view_max_age_s
+    if in_time and apart_s >= VIEWS_APART_S and now_s - load._sampled_s > SILENCE_S:
+        # As `_learn_from_views`: an engine that stood idle in between teaches nothing.
+        present = last.running + view.running + last.waiting + view.waiting
+        if present >= 2:
+            return False
     load._view_until_s = view.observed_s + load.view_max_age_s
     load._others = max(0, view.running + view.waiting - load.in_flight)
     load._queueing = view.waiting >= max(QUEUE_MIN, QUEUE_RATIO * view.running)

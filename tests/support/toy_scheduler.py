@@ -59,7 +59,12 @@ def output_of(
 class ToyScheduler:
     """First come, first served: those that run, in their order, then those that wait."""
 
-    def __init__(self, *, step_tokens_max: int = 2048, running_max: int = 64) -> None:
+    def __init__(
+        self, *, step_tokens_max: int = 2048, running_max: int = 64, prompt_block: int = 0
+    ) -> None:
+        """`prompt_block`: prompts are cut at whole blocks only."""
+        self.need_mamba_block_aligned_split = bool(prompt_block)
+        self.cache_config = SimpleNamespace(block_size=prompt_block)
         self.max_num_scheduled_tokens = step_tokens_max
         self.max_num_running_reqs = self.max_num_active_reqs = running_max
         self.scheduler_config = SimpleNamespace(
@@ -82,15 +87,18 @@ class ToyScheduler:
         new, cached = [], []
         for request in self.running:
             left = request.num_tokens_with_spec - request.num_computed_tokens
-            tokens = min(left, budget)
+            tokens = self._cut(request, min(left, budget))
             if tokens:
                 before, out = request.num_computed_tokens, request.num_output_tokens
                 cached.append((request.request_id, before, tokens, out))
                 budget -= tokens
         while self.waiting and budget > 0 and len(self.running) < self.max_num_active_reqs:
-            request = self.waiting.popleft()
+            request = self.waiting[0]
+            tokens = self._cut(request, min(request.num_prompt_tokens, budget))
+            if not tokens:
+                break
+            self.waiting.popleft()
             request.status.name = "RUNNING"
-            tokens = min(request.num_prompt_tokens, budget)
             new.append((request.request_id, 0, tokens))
             self.running.append(request)
             budget -= tokens
@@ -102,6 +110,14 @@ class ToyScheduler:
             request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens_with_spec
         output.finished_req_ids, self.finished_req_ids = self.finished_req_ids, set()
         return output
+
+    def _cut(self, request: ToyRequest, tokens: int) -> int:
+        """A chunk that ends where prompts may be cut."""
+        end = request.num_computed_tokens + tokens
+        block: int = self.cache_config.block_size
+        if not block or end >= request.num_prompt_tokens:
+            return tokens
+        return max(0, end // block * block - request.num_computed_tokens)
 
     def update(self, output: Any, now_s: float) -> None:
         """The step's tokens are there."""

@@ -103,6 +103,11 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True):
     policy: dict[str, Any] | None = None
     graph_sizes: list[int] = []
     """Requests of each captured CUDA graph of a decode step, ascending."""
+    prompt_block_tokens: int | None = None
+    """Prompts are cut at whole blocks of so many tokens, and a step always has room for one beside
+    those that decode; None: they are cut anywhere."""
+    failed: str | None = None
+    """Why the control inside the engine gave up: its start values are back, and stay."""
 
 
 class ControlDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +132,9 @@ class ControlDocument(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[RankState]
     policy: dict[str, Any] | None = None
     graph_sizes: list[int] = []
+    prompt_block_tokens: int | None = None
+    failed: str | None = None
+    """Of the first rank whose control has failed."""
 
 
 def decode_control_request(body: bytes) -> ControlRequest:

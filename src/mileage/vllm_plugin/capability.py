@@ -15,13 +15,18 @@ WAITING_MAX = 1_000_000
 
 
 class EngineFacts(NamedTuple):
-    """What an engine started with, and what of it can change; `decode_tokens`: a request's step."""
+    """What an engine started with, and what of it can change; `decode_tokens`: a request's step.
+
+    `prompt_block`: tokens of the blocks at which prompts are cut, so that a step with less room
+    goes on with none of them; 0: they are cut anywhere.
+    """
 
     start: EngineKnobs
     bounds: dict[str, tuple[int, int]]
     capabilities: dict[str, bool | str]
     graph_sizes: tuple[int, ...]
     decode_tokens: int
+    prompt_block: int = 0
 
 
 def probe(core: Any) -> EngineFacts:
@@ -35,9 +40,8 @@ def probe(core: Any) -> EngineFacts:
     decode_tokens = 1 + (_number(scheduler, "num_spec_tokens") or 0)
     low = decode_tokens + (_number(scheduler, "num_prefill_lookahead") or 0)
     whole = _whole_prompts(core)
-    if getattr(scheduler, "need_mamba_block_aligned_split", False):
-        # A chunk that ends within such a block is none: the prompt would wait for ever.
-        low += _number(getattr(scheduler, "cache_config", None), "block_size") or 0
+    block = _prompt_block(scheduler)
+    low += block
     can: dict[str, bool | str] = {
         "active_max": _has(active is not None and slots is not None, "max_num_active_reqs"),
         "step_tokens_max": whole or _has(tokens is not None, "max_num_scheduled_tokens"),
@@ -54,7 +58,8 @@ def probe(core: Any) -> EngineFacts:
         longest = _number(getattr(config, "model_config", None), "max_model_len")
         bounds["long_prefill_tokens_max"] = (low, max(low, longest or tokens or low))
     start = EngineKnobs(active_max=active, step_tokens_max=tokens, long_prefill_tokens_max=long)
-    return EngineFacts(start, bounds, can, _graph_sizes(config, decode_tokens), decode_tokens)
+    sizes = _graph_sizes(config, decode_tokens)
+    return EngineFacts(start, bounds, can, sizes, decode_tokens, block)
 
 
 def probe_calls(engine_client: Any) -> str | None:
@@ -70,6 +75,17 @@ def probe_calls(engine_client: Any) -> str | None:
 def _number(owner: Any, name: str) -> int | None:
     value = getattr(owner, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _prompt_block(scheduler: Any) -> int:
+    """Where the state of Mamba layers is cached at the ends of blocks, prompts are cut there.
+
+    vLLM 0.32 cuts within a block only where the budget of a step is smaller than one: beside 300
+    that decode, a budget of 500 has no room for a block of 256, and no prompt goes on.
+    """
+    if not getattr(scheduler, "need_mamba_block_aligned_split", False):
+        return 0
+    return _number(getattr(scheduler, "cache_config", None), "block_size") or 0
 
 
 def _has(there: bool, name: str) -> bool | str:

@@ -46,4 +46,6 @@ def control_document(ranks: Sequence[RankState], engine_version: str) -> Control
         ranks=list(ranks),
         policy=last.policy,
         graph_sizes=first.graph_sizes,
+        prompt_block_tokens=first.prompt_block_tokens,
+        failed=next((rank.failed for rank in ranks if rank.failed is not None), None),
     )

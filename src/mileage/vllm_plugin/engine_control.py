@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from mileage.core.errors import ConfigError
-from mileage.policy.engine_knobs import Clamp, EngineKnobs, RankState, clamp
+from mileage.policy.engine_knobs import KNOBS, Clamp, EngineKnobs, RankState, clamp
 from mileage.vllm_plugin.capability import probe
 
 __all__ = ["CONTROL_OBSERVER", "EngineControl", "SetMessage"]
@@ -63,7 +63,11 @@ class StepPolicy(Protocol):
 
 
 class EngineControl:
-    """The control of one EngineCore; an observer of its steps. All in the engine's own thread."""
+    """The control of one EngineCore; an observer of its steps. All in the engine's own thread.
+
+    Once it has given up it still answers, but no knob can be changed any more, and no policy begun:
+    nothing would end their lease.
+    """
 
     def __init__(self, core: Any, *, rank: int, boot: str) -> None:
         self._core, self._scheduler = core, core.scheduler
@@ -78,6 +82,7 @@ class EngineControl:
         self._until_s: float | None = None
         self._reverted = False
         self._policy_leased = False
+        self._failed: str | None = None
         self._steps = 0
         self._seen: dict[str, int] = {}
         self.step_policy: Callable[[], StepPolicy | None] = lambda: None
@@ -113,6 +118,22 @@ class EngineControl:
             if prefill is not None:
                 self._see("prefill", prefill)
 
+    def give_up(self, reason: str) -> None:
+        """It has failed, and is told of no step any more: what it set is set back."""
+        cannot = f"mileage's control of this engine has failed: {reason}"
+        self._failed, self._reverted = reason, True
+        self._lease_s = self._until_s = None
+        self._knobs = EngineKnobs()
+        self._put(self._knobs)
+        self._facts = self._facts._replace(capabilities=dict.fromkeys(KNOBS, cannot))
+        self._request(self._knobs)
+        policy = self.step_policy()
+        if policy is not None:
+            policy.bound_by(self._knobs)
+            if self._policy_leased:
+                policy.lapse()
+        self._policy_leased = False
+
     def _see(self, name: str, value: int) -> None:
         if value > self._seen.get(name, -1):
             self._seen[name] = value
@@ -130,16 +151,17 @@ class EngineControl:
             self._policy_leased = message.policy is not None
         self._version, self._writer = message.version, message.writer
         self._request(message.knobs)
-        self._lease_s = message.lease_s
-        self._until_s = None if message.lease_s is None else now_s + message.lease_s
-        self._reverted = False
+        if self._failed is None:
+            self._lease_s = message.lease_s
+            self._until_s = None if message.lease_s is None else now_s + message.lease_s
+            self._reverted = False
         return True
 
     def state(self, now_s: float) -> RankState:
         """What is in force; an engine with nothing to do takes what is pending: its next step,
         whenever that is, begins with it."""
         self._expire(now_s)
-        if self._pending and not self._scheduler.has_requests():
+        if self._pending and (self._failed is not None or not self._scheduler.has_requests()):
             self._apply()
         running, waiting = self._counts()
         facts, policy = self._facts, self.step_policy()
@@ -166,9 +188,14 @@ class EngineControl:
             running_seen_max=self._seen.get("running"),
             policy=None if policy is None else policy.document(),
             graph_sizes=list(facts.graph_sizes),
+            prompt_block_tokens=facts.prompt_block or None,
+            failed=self._failed,
         )
 
     def _ask_policy(self, document: dict[str, Any] | None) -> None:
+        if document is not None and self._failed is not None:
+            expected = f"null: mileage's control of this engine has failed: {self._failed}"
+            raise ConfigError("policy", document, expected)
         policy = self.step_policy()
         if policy is not None:
             policy.ask(document)
@@ -194,14 +221,21 @@ class EngineControl:
         )
 
     def _apply(self) -> None:
-        facts, scheduler = self._facts, self._scheduler
         self._pending = False
         self._applied_version = self._version
         if self._next == self._knobs:
             return
         self._knobs = self._next
         self._seen.clear()
-        knobs, start = self._knobs, facts.start
+        self._put(self._knobs)
+        policy = self.step_policy()
+        if policy is not None:
+            policy.bound_by(self._knobs)
+
+    def _put(self, knobs: EngineKnobs) -> None:
+        """Into the scheduler; the start value of those not asked for."""
+        facts, scheduler = self._facts, self._scheduler
+        start = facts.start
         if facts.capabilities["active_max"] is True:
             scheduler.max_num_active_reqs = _or(knobs.active_max, start.active_max)
         if facts.capabilities["step_tokens_max"] is True:
@@ -209,14 +243,12 @@ class EngineControl:
         if facts.capabilities["long_prefill_tokens_max"] is True:
             value = _or(knobs.long_prefill_tokens_max, start.long_prefill_tokens_max)
             scheduler.scheduler_config.long_prefill_token_threshold = value
-        policy = self.step_policy()
-        if policy is not None:
-            policy.bound_by(knobs)
 
     def _keep_decodes(self, tokens: int) -> None:
         """Those that run get their next token, also beyond the budget: the last of them would
-        wait until others have ended."""
-        least = len(self._scheduler.running) * self._facts.decode_tokens
+        wait until others have ended. So would prompts that go on by whole blocks only."""
+        facts = self._facts
+        least = len(self._scheduler.running) * facts.decode_tokens + facts.prompt_block
         high = self._facts.bounds["step_tokens_max"][1]
         self._scheduler.max_num_scheduled_tokens = min(max(tokens, least), high)
 

@@ -4,7 +4,8 @@
 methods of its scheduler that begin and end every step are wrapped on that one object: `schedule`
 and `update_from_output`. Both have been there in every version of the V1 engine.
 
-An observer's exception never reaches the engine: it is logged once and the observer dropped.
+An observer's exception never reaches the engine: it is logged once and the observer dropped. One
+that changes something of the engine has a `give_up(reason)`, which is called then.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
+
+from mileage.vllm_plugin.failure import failure_of, log_failure
 
 __all__ = ["CoreHook", "StepObserver", "install", "register", "unregister"]
 
@@ -26,7 +29,11 @@ _IN_FLIGHT_MAX: Final = 64
 
 
 class StepObserver(Protocol):
-    """What is told of each step, in the engine's own thread: it must be quick and never block."""
+    """What is told of each step, in the engine's own thread: it must be quick and never block.
+
+    Where it has a `give_up(reason)`, that is called when the observer has failed, and is to leave
+    the engine as it was started: nobody tells the observer of its steps any more.
+    """
 
     def before_step(self, core: Any, now_s: float) -> None:
         """The engine is about to schedule: what is set now holds for this step. Monotonic time."""
@@ -96,6 +103,8 @@ class CoreHook:
     def __init__(self, core: Any) -> None:
         self._core = core
         self._observers: dict[str, StepObserver] = {}
+        self._failed: dict[str, StepObserver] = {}
+        self._failures: dict[str, str] = {}
         self._begun: dict[int, tuple[int, int, int]] = {}
         self._ended_ns = 0
         self._ended_cpu_ns = 0
@@ -123,11 +132,20 @@ class CoreHook:
         """The observer that was made under this name, unless it has failed."""
         return self._observers.get(name)
 
+    def failed(self, name: str) -> StepObserver | None:
+        """The observer that was made under this name and has failed: it has given up."""
+        return self._failed.get(name)
+
+    def failure(self, name: str) -> str | None:
+        """Why there is no observer of this name that works; None where nothing failed."""
+        return self._failures.get(name)
+
     def _attach(self) -> None:
         for name, factory in _factories.items():
             try:
                 self._observers[name] = factory(self._core)
-            except Exception:
+            except Exception as error:
+                self._failures[name] = failure_of(error)
                 _log.exception("mileage goes on without its observer %s", name)
         scheduler = self._core.scheduler
         schedule, update = scheduler.schedule, scheduler.update_from_output
@@ -156,8 +174,8 @@ class CoreHook:
         for name, observer in tuple(self._observers.items()):
             try:
                 observer.before_step(self._core, now_s)
-            except Exception:
-                self._drop(name)
+            except Exception as error:
+                self._drop(name, error)
         self.own_ns += time.perf_counter_ns() - entered_ns
 
     def _after(self, scheduler_output: Any, model_output: Any) -> None:
@@ -182,10 +200,17 @@ class CoreHook:
                     ended_ns - from_ns,
                     cpu_ns - from_cpu_ns,
                 )
-            except Exception:
-                self._drop(name)
+            except Exception as error:
+                self._drop(name, error)
         self.own_ns += time.perf_counter_ns() - ended_ns
 
-    def _drop(self, name: str) -> None:
-        self._observers.pop(name, None)
-        _log.exception("mileage's observer %s failed: the engine goes on without it", name)
+    def _drop(self, name: str, error: Exception) -> None:
+        observer = self._failed[name] = self._observers.pop(name)
+        self._failures[name] = failure_of(error)
+        log_failure(_log, f"observer {name} failed, the engine goes on without it", error)
+        give_up = getattr(observer, "give_up", None)
+        if callable(give_up):
+            try:
+                give_up(self._failures[name])
+            except Exception as second:
+                log_failure(_log, f"what observer {name} had set may stay", second)

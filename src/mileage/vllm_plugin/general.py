@@ -75,16 +75,18 @@ def _make_control(core: Any) -> EngineControl:
 
 
 def _policy_of(core: Any) -> PolicyObserver | None:
-    """What decides step by step; None: it has failed."""
+    """What decides step by step; None: it could not be made."""
     policy = engine_hook.CoreHook.of(core).observer(POLICY_OBSERVER)
     return policy if isinstance(policy, PolicyObserver) else None
 
 
 def _control_of(core: Any) -> EngineControl:
     hook = engine_hook.CoreHook.of(core)
-    control = hook.observer(CONTROL_OBSERVER)
+    # One that has failed still says so, for all the ranks beside it.
+    control = hook.observer(CONTROL_OBSERVER) or hook.failed(CONTROL_OBSERVER)
     if not isinstance(control, EngineControl):
-        raise RuntimeError(hook.why_not or "mileage's control of this engine has failed")
+        why_not = hook.why_not or hook.failure(CONTROL_OBSERVER) or "it was not made"
+        raise RuntimeError(f"mileage's control of this engine has failed: {why_not}")
     return control
 
 

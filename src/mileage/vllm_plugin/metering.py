@@ -28,5 +28,6 @@ def metering_state(core: Any) -> bool | str:
         return why_not
     tap = hook.observer(METERING_OBSERVER)
     if not isinstance(tap, StepTap):
-        return "what watches its steps has failed: see the engine's log"
+        reason = hook.failure(METERING_OBSERVER) or "see the engine's log"
+        return f"what watches its steps has failed: {reason}"
     return tap.channel.error or True

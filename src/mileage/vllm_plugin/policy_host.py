@@ -8,7 +8,7 @@ every step. It reads no clock: the time comes with each call.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from mileage.policy.budget.choose import make_budget
 from mileage.policy.budget.policy import BudgetPolicy, StepLoad
@@ -16,6 +16,7 @@ from mileage.policy.engine_knobs import EngineKnobs, clamp
 from mileage.policy.ordering.deadline import renewed_deadline_s
 from mileage.vllm_plugin.answers import Answers, Step
 from mileage.vllm_plugin.capability import EngineFacts
+from mileage.vllm_plugin.failure import failure_of
 from mileage.vllm_plugin.limit_host import LimitHost
 from mileage.vllm_plugin.policy_settings import PolicySettings
 from mileage.vllm_plugin.prompt_order import PromptOrder
@@ -35,6 +36,13 @@ _TOKENS: Final = "max_num_scheduled_tokens"
 _ORDER: Final = "mileage_order"
 """Only schedulers of our own class have it (`scheduler_class`)."""
 _RENEWED_KEPT: Final = 4096
+_Part: TypeAlias = Literal["budget", "limits", "ordering"]
+
+
+class _Made(NamedTuple):
+    budget: BudgetPolicy | None = None
+    limits: LimitHost | None = None
+    order: PromptOrder | None = None
 
 
 class PolicyHost:
@@ -58,6 +66,10 @@ class PolicyHost:
         self._steps = self._steps_bounded = self._mixed_steps = self._mixed_tokens = 0
         self._tokens: int | None = None
         self._failure: str | None = None
+        self._turn: _Part | None = None
+        """Whose turn it is, in case that it fails."""
+        self.failed: PolicySettings | None = None
+        """What was in force when one of its policies failed; None: nothing has failed since."""
         self._now_s = self._offset_s = 0.0
 
     @property
@@ -80,24 +92,34 @@ class PolicyHost:
         return found
 
     def configure(self, settings: PolicySettings | None) -> None:
-        """Begin with fresh policies; None: switch them off, and set everything back."""
+        """Begin with fresh policies; None: switch them off, and set everything back.
+
+        Where one of them cannot be made nothing has changed.
+        """
+        made = _Made() if settings is None else self._make(settings)
+        if settings is not None:
+            self._came = len(self._scheduler.requests) + self._gone
         self._give_back()
-        self._settings, self._failure = settings, None
-        self._budget = self._limits = self._tokens = None
+        self._settings, self._failure, self.failed, self._turn = settings, None, None, None
+        self._budget, self._limits, self._tokens = made.budget, made.limits, None
         self._steps = self._steps_bounded = self._mixed_steps = self._mixed_tokens = 0
         self._renewed_s.clear()
-        if settings is None:
-            self._answers = Answers(None)
-            return
+        self._answers = Answers(None if settings is None else settings.itl_target_s)
+        if made.order is not None:
+            self._scheduler.mileage_order = made.order
+
+    def _make(self, settings: PolicySettings) -> _Made:
         lacks = self.why_not()
-        self._answers = Answers(settings.itl_target_s)
+        budget, limits, order = None, None, None
         if settings.budget is not None and "budget" not in lacks:
-            self._budget = make_budget(settings.budget, settings.itl_target_s, settings.model)
+            budget = make_budget(settings.budget, settings.itl_target_s, settings.model)
         if settings.limits is not None and "limits" not in lacks:
-            self._limits = LimitHost(settings, self._most("active_max"))
+            # Bounds set by hand come and go: `update` is told of those in force.
+            assert self._facts.start.active_max is not None
+            limits = LimitHost(settings, self._facts.start.active_max)
         if settings.ordering is not None and "ordering" not in lacks:
-            self._scheduler.mileage_order = PromptOrder(settings, self._budget)
-        self._came = len(self._scheduler.requests) + self._gone
+            order = PromptOrder(settings, budget)
+        return _Made(budget, limits, order)
 
     def bound_by(self, knobs: EngineKnobs) -> None:
         """What was set by hand: policies stay below it. Called after the scheduler has it."""
@@ -126,13 +148,16 @@ class PolicyHost:
             order: PromptOrder | None = getattr(self._scheduler, _ORDER, None)
             slots = self._slots(now_s)
             if order is not None:
+                self._turn = "ordering"
                 order.arrange(self._scheduler, now_s, offset_s)
+            self._turn = None
             running = read_running(self._scheduler, () if order is None else order.held)
             self._answers.observe(running.decoding, self._scheduler.requests, offset_s)
             if self._budget is not None:
+                self._turn = "budget"
                 self._plan(self._budget, running, slots, now_s)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
     def _slots(self, now_s: float) -> int:
@@ -141,6 +166,7 @@ class PolicyHost:
         self._gone += len(getattr(scheduler, "finished_req_ids", ()))
         came, self._came = self._came, len(scheduler.requests) + self._gone
         if limits is not None:
+            self._turn = "limits"
             limits.arrived(max(0, self._came - came))
             if limits.due(now_s, len(scheduler.running)):
                 samples = self._answers.samples()
@@ -162,11 +188,15 @@ class PolicyHost:
         if room > 0:
             tokens = self._asked(budget, running, slots, room, now_s)
         self._tokens = tokens
+        # A bound set by hand is not to keep the last of those that decode waiting, nor a small
+        # chunk those prompts that go on by whole blocks only.
+        high = self._facts.bounds["step_tokens_max"][1]
+        least = min(running.decode_tokens + self._facts.prompt_block, high)
         if tokens is None:
-            # A bound set by hand is not to keep the last of those that decode waiting.
-            limit = max(most, min(running.decode_tokens, self._facts.bounds["step_tokens_max"][1]))
+            limit = max(most, least)
         else:
             limit = max(1, running.decode_tokens + min(tokens, room))
+            limit = max(limit, least) if self._facts.prompt_block else limit
         if limit < most:
             self._steps_bounded += 1
             decodes_first(scheduler, running)
@@ -217,8 +247,10 @@ class PolicyHost:
         if self._settings is None or not output.total_num_scheduled_tokens:
             return
         try:
+            self._turn = None
             taken = step_taken(output)
             if self._budget is not None:
+                self._turn = "budget"
                 self._budget.learn(
                     taken.decoding,
                     taken.kv_tokens,
@@ -226,6 +258,7 @@ class PolicyHost:
                     taken.prefill_pairs,
                     took_s,
                 )
+                self._turn = None
             self._steps += 1
             if taken.decoding and taken.prefill_tokens:
                 self._mixed_steps += 1
@@ -236,13 +269,20 @@ class PolicyHost:
             )
             self._answers.took(step, taken.begun, started_s)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
-    def _fail(self, error: Exception) -> None:
-        """Without its policies an engine goes on as it was started."""
+    def fail(self, error: Exception, settings: PolicySettings | None = None) -> None:
+        """Without its policies an engine goes on as it was started. `settings`: those that could
+        not be begun; None: what was in force has failed."""
+        names: tuple[_Part, ...] = ("budget", "limits", "ordering")
+        if settings is None:
+            settings = self._settings
+            names = names if self._turn is None else (self._turn,)
+        chosen = [(name, getattr(settings, name, None)) for name in names]
+        who = ", ".join(f"{name}={policy}" for name, policy in chosen if policy is not None)
         self.configure(None)
-        self._failure = f"{type(error).__name__}: {error}"
+        self._failure, self.failed = f"{who}: {failure_of(error)}", settings
 
     def document(self) -> dict[str, Any] | None:
         """What decides, and what it has decided last; None: nothing does, and nothing failed."""

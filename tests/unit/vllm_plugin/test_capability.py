@@ -82,6 +82,7 @@ def test_the_lowest_budget_lets_one_request_go_on(scheduler: dict[str, Any], low
     facts = probe(core_of(scheduler=scheduler))
     assert facts.bounds["step_tokens_max"] == (low, 2048)
     assert facts.bounds["long_prefill_tokens_max"] == (low, 4096)
+    assert facts.prompt_block == (low - 1 if low == 17 else 0)
 
 
 def test_the_highest_values_are_those_of_the_start() -> None:

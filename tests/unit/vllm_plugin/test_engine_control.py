@@ -171,6 +171,45 @@ def test_a_budget_below_what_decodes_lets_each_have_its_token() -> None:
     assert world.scheduler.max_num_scheduled_tokens == 4
 
 
+def test_a_budget_has_room_for_a_block_where_prompts_are_cut_at_blocks() -> None:
+    blocks = {"need_mamba_block_aligned_split": True}
+    world = World(scheduler={"running": list("abcdefghij"), **blocks})
+    world.ask(step_tokens_max=4)
+    world.step()
+    # The lowest is 17, a token and a block: beside ten that decode no prompt would go on.
+    assert world.control.state(0.0).applied.step_tokens_max == 17
+    assert world.scheduler.max_num_scheduled_tokens == 26
+    assert world.control.state(0.0).prompt_block_tokens == 16
+    assert World().control.state(0.0).prompt_block_tokens is None
+
+
+def test_one_that_failed_sets_everything_back_and_changes_nothing_more() -> None:
+    world, policy = World(), Policy()
+    world.control.step_policy = lambda: policy
+    assert ask_policy(world, 1, {"budget": "model"})
+    world.version = 1
+    world.ask(now_s=0.0, lease_s=10.0, active_max=2, step_tokens_max=96, waiting_max=3)
+    world.step()
+    assert world.in_force[:2] == (2, 96)
+    world.control.give_up("KeyError at x.py:1 (y)")
+    assert world.in_force == (64, 2048, 0)
+    assert (policy.asked[-1], policy.bounds[-1]) == ({"began": "with"}, EngineKnobs())
+    state = world.control.state(0.0)
+    assert (state.failed, state.reverted) == ("KeyError at x.py:1 (y)", True)
+    assert (state.requested, state.lease_left_s) == (EngineKnobs(), None)
+    # It is busy and sees no step: what is asked for is acknowledged, and told as not taken.
+    assert world.ask(active_max=3, waiting_max=1)
+    state = world.control.state(1.0)
+    assert state.version == state.applied_version == 3
+    assert {clamp.applied for clamp in state.clamped.values()} == {None}
+    assert "has failed: KeyError at x.py:1 (y)" in state.clamped["active_max"].reason
+    assert set(state.capabilities.values()) == {state.clamped["waiting_max"].reason}
+    assert (world.in_force, state.lease_s) == ((64, 2048, 0), None)
+    with pytest.raises(ConfigError, match="has failed"):
+        ask_policy(world, 4, {"budget": "model"})
+    assert ask_policy(world, 5, None)
+
+
 def test_steps_are_counted_since_the_values_changed() -> None:
     world = World()
     world.step(output=output_of({"a": 900, "b": 100}))

@@ -67,12 +67,25 @@ class Recorder:
         self.steps.append((started_ns, started_ns + duration_ns))
 
 
+PROMPT = "what somebody asked"
+
+
 class Failing(Recorder):
-    """Fails at once."""
+    """Fails at once, and quotes what it must not."""
 
     def before_step(self, core: Any, now_s: float) -> None:
         super().before_step(core, now_s)
-        raise RuntimeError("no")
+        raise RuntimeError(PROMPT)
+
+    def give_up(self, reason: str) -> None:
+        self.told.append(reason.partition(".py")[0])
+
+
+class FailingAgain(Failing):
+    """Fails when it gives up, too."""
+
+    def give_up(self, reason: str) -> None:
+        raise RuntimeError(PROMPT)
 
 
 @pytest.fixture
@@ -141,12 +154,28 @@ def test_an_observer_that_fails_is_dropped_and_the_engine_goes_on(
     failing = recorder_of(core, "other")
     with caplog.at_level(logging.ERROR, "vllm.mileage"):
         assert [core.step(), core.step()] == [{0: "tokens"}] * 2
-    assert failing.told == ["before"]
-    assert CoreHook.of(core).observer("other") is None
+    hook = CoreHook.of(core)
+    assert failing.told == ["before", "RuntimeError at test_engine_hook"]
+    assert (hook.observer("other"), hook.failed("other")) == (None, failing)
+    assert str(hook.failure("other")).endswith("(before_step)")
+    assert (hook.failed("recorder"), hook.failure("recorder")) == (None, None)
     assert recorder_of(core).told == ["before", "after tokens"] * 2
-    assert [r.getMessage() for r in caplog.records] == [
-        "mileage's observer other failed: the engine goes on without it"
-    ]
+    (record,) = caplog.records
+    assert "observer other failed, the engine goes on without it: Runtime" in record.getMessage()
+    assert PROMPT not in caplog.text
+
+
+@pytest.mark.usefixtures("registered")
+def test_one_that_cannot_even_give_up_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    register("other", FailingAgain)
+    engine_core = engine_class()
+    install(engine_core)
+    core = engine_core()
+    with caplog.at_level(logging.ERROR, "vllm.mileage"):
+        assert [core.step(), core.step()] == [{0: "tokens"}] * 2
+    assert recorder_of(core).told == ["before", "after tokens"] * 2
+    assert [PROMPT in record.getMessage() for record in caplog.records] == [False, False]
+    assert "what observer other had set may stay" in caplog.text
 
 
 def test_a_factory_that_fails_leaves_the_others(
@@ -162,6 +191,7 @@ def test_a_factory_that_fails_leaves_the_others(
     assert core.step() == {0: "tokens"}
     assert recorder_of(core).told == ["before", "after tokens"]
     assert "other" in caplog.text
+    assert str(CoreHook.of(core).failure("other")).startswith("RuntimeError at ")
 
 
 def test_an_engine_without_steps_tells_why() -> None:

@@ -145,7 +145,81 @@ def test_a_failure_sets_everything_back_and_is_told(monkeypatch: pytest.MonkeyPa
         host.begin(engine.now_s, 0.0)
     assert scheduler.max_num_scheduled_tokens == 2048
     assert host.settings is None
-    assert host.document() == {"failed": "ZeroDivisionError: integer division or modulo by zero"}
+    assert (host.document() or {})["failed"].startswith("budget=model: ZeroDivisionError at ")
+    assert host.failed == BUDGET
+    host.configure(None)
+    assert [host.document(), host.failed] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("broken", "who"),
+    [
+        pytest.param("mileage.vllm_plugin.limit_host.LimitHost.update", "limits=aimd", id="limits"),
+        pytest.param(
+            "mileage.vllm_plugin.policy_host.read_running",
+            "budget=model, limits=aimd",
+            id="none of them",
+        ),
+    ],
+)
+def test_the_policy_whose_turn_it_was_is_named(
+    monkeypatch: pytest.MonkeyPatch, broken: str, who: str
+) -> None:
+    host = policy_host(
+        ToyScheduler(), PolicySettings(budget="model", limits="aimd", itl_target_s=1)
+    )
+    monkeypatch.setattr(broken, lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        host.begin(0.0, 0.0)
+    assert (host.document() or {})["failed"].startswith(f"{who}: ZeroDivisionError at ")
+
+
+def test_one_that_cannot_be_made_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, host, engine = deciding()
+    with_a_long_prompt(scheduler, engine)
+    host.begin(engine.now_s, 0.0)
+    budget, tokens = host.budget, scheduler.max_num_scheduled_tokens
+    monkeypatch.setattr("mileage.vllm_plugin.policy_host.LimitHost", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        host.configure(PolicySettings(budget="fixed", limits="volatility"))
+    assert (host.settings, host.budget) == (BUDGET, budget)
+    assert scheduler.max_num_scheduled_tokens == tokens < 2048
+
+
+def test_a_limit_begun_below_a_bound_rises_when_the_bound_is_gone() -> None:
+    scheduler = ToyScheduler(running_max=32)
+    host = policy_host(scheduler)
+    host.bound_by(EngineKnobs(active_max=2))
+    host.configure(PolicySettings(limits="aimd", itl_target_s=1.0))
+    engine = ToyEngine(scheduler, host)
+    engine.run([(0.02 * i, 1, 40) for i in range(40)])
+    assert scheduler.max_num_active_reqs == 2
+    host.bound_by(EngineKnobs())
+    engine.run([(engine.now_s + 0.02 * i, 1, 40) for i in range(400)])
+    assert scheduler.max_num_active_reqs > 2
+
+
+BLOCK = 256
+
+
+def with_blocks() -> tuple[ToyScheduler, PolicyHost, ToyEngine]:
+    """An engine that cuts prompts at whole blocks only."""
+    scheduler = ToyScheduler(prompt_block=BLOCK)
+    host = policy_host(scheduler, BUDGET)
+    return scheduler, host, ToyEngine(scheduler, host)
+
+
+def test_prompts_that_are_cut_at_blocks_have_room_for_one_in_each_step() -> None:
+    scheduler, host, engine = with_blocks()
+    # Each step has its tokens, or the toy engine says that nothing goes on.
+    requests = engine.run(jobs())
+    assert all(len(request.tokens_at) == request.max_tokens for request in requests)
+    with_a_long_prompt(scheduler, engine, decoding=20)
+    host.bound_by(EngineKnobs(step_tokens_max=BLOCK + 1))
+    host.begin(engine.now_s, 0.0)
+    assert scheduler.max_num_scheduled_tokens == BLOCK + 20
+    engine.step()
+    assert scheduler.requests["long"].num_computed_tokens == BLOCK
 
 
 def test_what_an_engine_cannot_have_is_told() -> None:

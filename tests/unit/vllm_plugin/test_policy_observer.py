@@ -99,6 +99,82 @@ def test_when_nobody_renews_it_what_the_start_says_holds_again(
     assert told["budget"] == "fixed"
 
 
+class Broken:
+    """A policy whose fault quotes a prompt; `made` counts them."""
+
+    made = 0
+
+    def __init__(self, *_: object) -> None:
+        Broken.made += 1
+
+    def tokens(self, *_: object) -> int:
+        raise RuntimeError("what somebody asked")
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> type[Broken]:
+    monkeypatch.setattr("mileage.vllm_plugin.policy_host.make_budget", Broken)
+    monkeypatch.setattr(Broken, "made", 0)
+    return Broken
+
+
+def test_a_policy_that_fails_is_off_told_once_and_not_begun_by_a_renewal(
+    broken: type[Broken], caplog: pytest.LogCaptureFixture
+) -> None:
+    core = core_of()
+    observer = PolicyObserver(core)
+    observer.ask(BUDGET)
+    for _ in range(3):
+        step(observer, core, 0, MS)
+        observer.ask(dict(BUDGET))
+    told = observer.document()
+    assert told is not None
+    assert told["failed"].startswith("budget=model: RuntimeError at test_policy_observer.py:")
+    assert core.scheduler.max_num_scheduled_tokens == 2048
+    (record,) = caplog.records
+    assert "policy budget=model failed, the engine goes on without it" in record.getMessage()
+    assert "somebody" not in caplog.text + str(told)
+    assert broken.made == 1
+    observer.ask(None)
+    assert observer.document() is None
+    observer.ask(BUDGET)
+    assert (observer.document() or {})["budget"] == "model"
+    assert broken.made == 2
+
+
+def test_a_policy_of_the_start_that_failed_is_not_begun_when_a_lease_ends(
+    monkeypatch: pytest.MonkeyPatch, broken: type[Broken]
+) -> None:
+    monkeypatch.setenv(POLICY_VARIABLE, '{"budget": "model", "itl_target_s": 0.05}')
+    core = core_of()
+    observer = PolicyObserver(core)
+    step(observer, core, 0, MS)
+    observer.lapse()
+    assert "failed" in (observer.document() or {})
+    assert broken.made == 1
+
+
+def test_a_step_that_cannot_be_read_ends_the_policies_and_not_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = core_of()
+    observer = PolicyObserver(core)
+    observer.ask(BUDGET)
+    monkeypatch.setattr("mileage.vllm_plugin.policy_host.step_taken", lambda output: 1 // 0)
+    step(observer, core, 0, MS)
+    assert (observer.document() or {})["failed"].startswith("budget=model: ZeroDivisionError at ")
+    step(observer, core, 0, MS)
+
+
+def test_one_that_cannot_be_made_is_told_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mileage.vllm_plugin.policy_host.make_budget", lambda *_: 1 // 0)
+    core = core_of()
+    observer = PolicyObserver(core)
+    observer.ask(BUDGET)
+    assert (observer.document() or {})["failed"].startswith("budget=model: ZeroDivisionError at ")
+    step(observer, core, 0, MS)
+
+
 def test_a_mistake_at_the_start_is_logged_and_the_engine_serves(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +14,16 @@ from mileage.vllm_plugin.general import add_control
 from tests.support.asgi import scope_of
 from tests.support.scheduler_versions import core_of
 
-__all__ = ["SITE_TOKEN", "ControlSite", "engine"]
+__all__ = ["SITE_TOKEN", "ControlSite", "engine", "until"]
 
 SITE_TOKEN = "a-token-of-sixteen-characters"
 BEARER = {"authorization": f"Bearer {SITE_TOKEN}"}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the others run until it holds."""
+    while not condition():  # noqa: ASYNC110 -- what is waited for tells nobody
+        await asyncio.sleep(0)
 
 
 def engine(rank: int = 0, **options: Any) -> Any:
@@ -42,10 +48,17 @@ class _Client:
     def __init__(self, *engines: Any) -> None:
         self.engines = engines
         self.calls: list[str] = []
+        self.fault: Exception | None = None
+        self.hold: asyncio.Event | None = None
+        """No call is answered before it is set."""
 
     async def call_utility_all_async(self, method: str, *arguments: Any) -> list[Any]:
         self.calls.append(method)
         await asyncio.sleep(0)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fault is not None:
+            raise self.fault
         # As over a socket: plain values only.
         plain = msgspec.msgpack.decode(msgspec.msgpack.encode(arguments))
         return [getattr(each, method)(*plain) for each in self.engines]
@@ -57,11 +70,16 @@ class _Client:
 class ControlSite:
     """A server of these engines, whose inference requests end when they are told to."""
 
-    def __init__(self, *engines: Any, servers: int = 1) -> None:
+    def __init__(self, *engines: Any, servers: int = 1, older: bool = False) -> None:
+        """`servers` are there of its kind; in an `older` vLLM only the command line tells it."""
         self.client = _Client(*(engines or (engine(),)))
+        parallel = SimpleNamespace() if older else SimpleNamespace(_api_process_count=servers)
         state = SimpleNamespace(
-            engine_client=SimpleNamespace(engine_core=self.client),
-            args=SimpleNamespace(api_server_count=servers),
+            engine_client=SimpleNamespace(
+                engine_core=self.client, vllm_config=SimpleNamespace(parallel_config=parallel)
+            ),
+            # vLLM's older way to start takes the option, and starts one all the same.
+            args=SimpleNamespace(api_server_count=servers if older else 2),
         )
         self.app = SimpleNamespace(state=state)
         self.middleware = ControlMiddleware(self._serve)
@@ -70,8 +88,11 @@ class ControlSite:
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         self.passed.append(scope["path"])
-        if scope["method"] == "POST":
+        if scope["type"] == "websocket" or scope["method"] == "POST":
             await self.end.wait()
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+            return
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
@@ -98,3 +119,18 @@ class ControlSite:
         await self.middleware(scope, receive, send)
         told = {k.decode(): v.decode() for k, v in messages[0]["headers"]}
         return messages[0]["status"], msgspec.json.decode(messages[1]["body"]), told
+
+    async def connect(self, path: str) -> int:
+        """A WebSocket until it is closed; the code with which it is."""
+        messages: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        scope = {"type": "websocket", "path": path, "headers": [], "app": self.app}
+        await self.middleware(scope, receive, send)
+        code: int = messages[-1]["code"]
+        return code

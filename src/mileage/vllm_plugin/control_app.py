@@ -20,6 +20,7 @@ from mileage.core.errors import ConfigError, EngineError
 from mileage.policy.engine_knobs import ControlDocument, decode_control_request
 from mileage.vllm_plugin.control_server import ControlServer
 from mileage.vllm_plugin.control_token import control_token
+from mileage.vllm_plugin.inference_paths import INFERENCE_POSTS, INFERENCE_SOCKETS
 from mileage.vllm_plugin.queue_limit import QueueLimit
 
 __all__ = ["CONTROL_PATH", "ControlMiddleware"]
@@ -35,31 +36,8 @@ _log = logging.getLogger("vllm.mileage")
 _BODY_MAX: Final = 64 * 1024
 _REFRESH_S: Final = 1.0
 _MARK: Final = "mileage.control"
-_INFERENCE: Final = frozenset(
-    {
-        "/classify",
-        "/cohere/v2/chat",
-        "/generative_scoring",
-        "/inference/v1/generate",
-        "/invocations",
-        "/pooling",
-        "/rerank",
-        "/score",
-        "/v1/audio/transcriptions",
-        "/v1/audio/translations",
-        "/v1/chat/completions",
-        "/v1/chat/completions/batch",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/messages",
-        "/v1/rerank",
-        "/v1/responses",
-        "/v1/score",
-        "/v2/embed",
-        "/v2/rerank",
-    }
-)
-"""Paths whose POST takes the engine's time; others (health, metrics, models) are never refused."""
+_SOCKET_REFUSED: Final = 1013
+"""Close code of a WebSocket: try again later."""
 
 
 class ControlMiddleware:
@@ -74,28 +52,29 @@ class ControlMiddleware:
         self._queue = QueueLimit()
         self._server: ControlServer | None = None
         self._refreshing: asyncio.Task[ControlDocument] | None = None
+        self._looked_s = float("-inf")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection of any kind."""
-        if self._token is None or scope["type"] != "http" or _MARK in scope:
+        kind = scope["type"]
+        if self._token is None or kind not in ("http", "websocket") or _MARK in scope:
             await self._app(scope, receive, send)
             return
         scope[_MARK] = True
         path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
-        if path == CONTROL_PATH:
+        if kind == "websocket":
+            bounded = path in INFERENCE_SOCKETS
+        elif path == CONTROL_PATH:
             await self._control(scope, receive, send)
-        elif scope["method"] == "POST" and path in _INFERENCE:
-            await self._inference(scope, receive, send)
+            return
         else:
-            await self._app(scope, receive, send)
+            bounded = scope["method"] == "POST" and path in INFERENCE_POSTS
+        await (self._inference if bounded else self._app)(scope, receive, send)
 
     async def _inference(self, scope: Scope, receive: Receive, send: Send) -> None:
         most, running = self._most(scope)
         if not self._queue.enter(most):
-            after_s = self._queue.retry_after_s(running)
-            headers = [(b"retry-after", str(after_s).encode())]
-            message = "the queue is full (waiting_max): try again later"
-            await _refuse(send, 503, message, code="queue_full", headers=headers)
+            await self._refuse_full(scope, receive, send, self._queue.retry_after_s(running))
             return
         began_s = time.monotonic()
         try:
@@ -103,21 +82,41 @@ class ControlMiddleware:
         finally:
             self._queue.leave(time.monotonic() - began_s)
 
+    async def _refuse_full(self, scope: Scope, receive: Receive, send: Send, after_s: int) -> None:
+        if scope["type"] == "websocket":
+            await receive()  # its connect
+            await send({"type": "websocket.close", "code": _SOCKET_REFUSED})
+            return
+        headers = [(b"retry-after", str(after_s).encode())]
+        message = "the queue is full (waiting_max): try again later"
+        await _refuse(send, 503, message, code="queue_full", headers=headers)
+
     def _most(self, scope: Scope) -> tuple[int | None, int]:
         """Requests that may be in flight here (None: any number), and those that run of them."""
+        now_s, servers = time.monotonic(), _api_servers(scope)
+        if servers > 1:
+            self._follow(scope, now_s)
         server = self._server
-        if server is None or server.known is None:
+        if server is None:
             return None, 1
-        servers = _api_servers(scope)
-        if servers > 1 and time.monotonic() - server.known_s > _REFRESH_S:
-            # What was asked of another server process is known to the engines only.
-            self._refresh(server)
-        waiting_max, running = server.queue_limit(time.monotonic())
+        waiting_max, running = server.queue_limit(now_s)
         if waiting_max is None:
             return None, running
         return -(-(running + waiting_max) // servers), running
 
-    def _refresh(self, server: ControlServer) -> None:
+    def _follow(self, scope: Scope, now_s: float) -> None:
+        """What was asked of another server process is known to the engines only: ask them.
+
+        A request does not wait for their answer, which comes between two steps.
+        """
+        known_s = float("-inf") if self._server is None else self._server.known_s
+        if now_s - max(self._looked_s, known_s) < _REFRESH_S:
+            return
+        self._looked_s = now_s
+        try:
+            server = self._server_of(scope)
+        except EngineError:
+            return  # it has no engine: nothing waits
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(server.document())
             self._refreshing.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -165,8 +164,13 @@ def _engine_version() -> str:
 
 
 def _api_servers(scope: Scope) -> int:
-    arguments = getattr(getattr(scope.get("app"), "state", None), "args", None)
-    count = getattr(arguments, "api_server_count", None)
+    """How many server processes there are: as the engine's client knows it, in older versions as
+    the command line has it, which not every way to start vLLM goes by."""
+    state = getattr(scope.get("app"), "state", None)
+    config = getattr(getattr(state, "engine_client", None), "vllm_config", None)
+    count = getattr(getattr(config, "parallel_config", None), "_api_process_count", None)
+    if count is None:
+        count = getattr(getattr(state, "args", None), "api_server_count", None)
     return count if isinstance(count, int) and count > 1 else 1
 
 

@@ -67,6 +67,8 @@ class ControlServer:
         known = self.known
         if known is None:
             return None, 1
+        if known.capabilities.get("waiting_max") is not True:
+            return None, 1  # how many it runs is not known, or its control has failed
         active = known.applied.active_max
         if active is None:
             # This vLLM has no cap that could be lowered: all its slots may run.
@@ -85,9 +87,14 @@ class ControlServer:
         """
         done: asyncio.Future[ControlDocument] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, done))
-        async with self._lock:
-            while not done.done():
-                await self._change_next()
+        try:
+            async with self._lock:
+                while not done.done():
+                    await self._change_next()
+        except BaseException:
+            # Whoever asked is gone: the next one's request is not to bring this one along.
+            self._waiting = [each for each in self._waiting if each[1] is not done]
+            raise
         found = await done
         until_s = time.monotonic() + request.wait_s
         version = found.version

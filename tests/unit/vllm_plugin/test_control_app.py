@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ from mileage.vllm_plugin import engine_hook
 from mileage.vllm_plugin.control_app import CONTROL_PATH
 from mileage.vllm_plugin.engine_control import CONTROL_OBSERVER
 from mileage.vllm_plugin.policy_observer import POLICY_OBSERVER
-from tests.support.control_site import SITE_TOKEN, ControlSite, engine
+from tests.support.control_site import SITE_TOKEN, ControlSite, engine, until
 
 
 @pytest.fixture(autouse=True)
@@ -22,12 +22,6 @@ def _token(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     engine_hook.unregister(CONTROL_OBSERVER)
     engine_hook.unregister(POLICY_OBSERVER)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the others run until it holds."""
-    while not condition():  # noqa: ASYNC110 -- what is waited for tells nobody
-        await asyncio.sleep(0)
 
 
 def test_values_are_set_in_all_ranks_and_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,11 +12,13 @@ from mileage.core.errors import ConfigError
 from mileage.core.replica import ReplicaView
 from mileage.policy.prefix_directory.directory import BlockDirectory
 from mileage.policy.prefix_directory.hot_prefixes import HotPrefixes
-from mileage.scrape.kv_events import KvEvents
+from mileage.scrape.kv_events import KvEvents, import_zmq
 from mileage.scrape.target import PollTarget
 from mileage.wire.url import display_url
 
-__all__ = ["KvCache"]
+__all__ = ["KvCache", "check_cache_events"]
+
+_PORT_MAX: Final = 65_535
 
 
 class KvCache:
@@ -71,6 +74,17 @@ class KvCache:
         )
 
 
+def check_cache_events(target: PollTarget) -> None:
+    """Raise ConfigError for what KvCache could not be made of."""
+    if target.kv_events_url is None:
+        return
+    import_zmq()
+    last = target.kv_events_ranks - 1
+    _of_rank("engines.kv_events_url", target.kv_events_url, last)
+    if target.kv_events_replay_url is not None:
+        _of_rank("engines.kv_events_replay_url", target.kv_events_replay_url, last)
+
+
 def _of_rank(key: str, url: str, rank: int) -> str:
     """The address of one rank."""
     try:
@@ -78,6 +92,9 @@ def _of_rank(key: str, url: str, rank: int) -> str:
         port = split.port
     except ValueError:
         port = None
+    if port is not None and port + rank > _PORT_MAX:
+        expected = f"a port up to {_PORT_MAX - rank}: there are {rank + 1} ranks"
+        raise ConfigError(key, display_url(url), expected)
     if port is None or split.scheme != "tcp" or not split.hostname:
         expected = "tcp://host:port, the endpoint of the engine's event publisher"
         raise ConfigError(key, display_url(url), expected)

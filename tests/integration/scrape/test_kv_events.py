@@ -82,10 +82,11 @@ async def listening(
     events.start()
     try:
         # A subscription takes a moment to arrive; what is published before is heard of nobody.
-        while not events.totals.batches:
-            publisher.restart()
-            await publisher.publish(AllBlocksCleared())
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(WAIT_S):
+            while not events.totals.batches:
+                publisher.restart()
+                await publisher.publish(AllBlocksCleared())
+                await asyncio.sleep(0.02)
         yield publisher, events, directory
     finally:
         await events.stop()
@@ -127,7 +128,8 @@ def test_what_was_lost_on_the_way_is_asked_for() -> None:
             await publisher.publish(BlockRemoved([1], "GPU"), drop=True)
             await publisher.publish(block(3, parent=2))
             await until(lambda: events.feed.sequence.next == publisher.number)
-            assert publisher.asked[-1] == publisher.number - 3
+            # The one before is asked for, too: is it the one that was heard?
+            assert publisher.asked[-1] == publisher.number - 4
             assert (events.totals.gaps, events.totals.lost) == (1, 0)
             assert len(directory.held_by("r")) == 2
 
@@ -234,6 +236,59 @@ def test_frames_that_cannot_be_read_never_end_the_listening() -> None:
     asyncio.run(run())
 
 
+class Flood:
+    """A subscriber that has always more already, so that to receive never waits."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload, self.received = payload, 0
+
+    async def recv_multipart(self) -> tuple[bytes, ...]:
+        """The next one."""
+        self.received += 1
+        return b"", (self.received - 1).to_bytes(8, "big"), self.payload
+
+    def close(self, linger: int) -> None:
+        """No more."""
+
+
+@pytest.mark.parametrize(
+    ("payload", "most"),
+    [
+        pytest.param(msgspec.msgpack.encode([0.0, [], 0]), 40, id="short ones"),
+        pytest.param(b"\xc1", 40, id="bad ones"),
+        pytest.param(
+            msgspec.msgpack.encode([0.0, [BlockStored([*range(9999)], None, [1] * 9999, 1)], 0]),
+            1,
+            id="long ones",
+        ),
+    ],
+)
+def test_however_much_comes_others_have_their_turn(payload: bytes, most: int) -> None:
+    async def run() -> None:
+        events = KvEvents("tcp://h:1", None, BlockDirectory(), replica="r")
+        flood = events._subscriber = Flood(payload)
+        listening = asyncio.create_task(events._run())
+        for _ in range(100):
+            before = flood.received
+            await asyncio.sleep(0)
+            assert flood.received - before <= most
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_what_is_too_long_counts_as_missing_and_does_not_end_the_listening() -> None:
+    async def run() -> None:
+        async with listening() as (publisher, events, directory):
+            await publisher.publish(raw=bytes(17 * 1024 * 1024))
+            await publisher.publish(block(1))
+            await until(lambda: len(directory.held_by("r")) == 1)
+            assert events.totals.lost == 1
+
+    asyncio.run(run())
+
+
 def test_views_tell_what_a_full_cache_holds_and_how_often_it_was_emptied() -> None:
     async def run() -> None:
         async with listening() as (publisher, _, directory):
@@ -249,10 +304,11 @@ def test_views_tell_what_a_full_cache_holds_and_how_often_it_was_emptied() -> No
             cache.start()
             view = ReplicaView(replica="r", observed_s=1.0, running=3)
             try:
-                while not directory.held_by("r"):
-                    publisher.restart()
-                    await publisher.publish(block(1), block(2))
-                    await asyncio.sleep(0.02)
+                async with asyncio.timeout(WAIT_S):
+                    while not directory.held_by("r"):
+                        publisher.restart()
+                        await publisher.publish(block(1), block(2))
+                        await asyncio.sleep(0.02)
                 found = cache.complete(view)
                 assert (found.running, found.kv_stored_tokens) == (3, None)
                 await publisher.publish(BlockRemoved([1], "GPU"))

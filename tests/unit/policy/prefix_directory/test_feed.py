@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from mileage.policy.prefix_directory.directory import BlockDirectory
+import pytest
+
+from mileage.policy.prefix_directory.directory import BlockDirectory, Owner
 from mileage.policy.prefix_directory.feed import (
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
     EngineHash,
+    KvEvent,
     KvFeed,
 )
 from mileage.policy.prefix_directory.sequence import EventSequence
@@ -76,6 +79,92 @@ def test_a_block_in_two_memories_is_there_until_both_have_dropped_it() -> None:
     assert directory.state(block) == "modified"
     feed.apply([BlockRemoved([b"a"], "CPU")])
     assert block not in directory
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(BlockStored([1], None, TOKENS[:4], 0), id="blocks have no size"),
+        pytest.param(BlockStored([1], None, TOKENS[:4], -4), id="their size is negative"),
+        pytest.param(
+            BlockStored([1], None, TOKENS[:4], 2**63), id="their size is no number of tokens"
+        ),
+        pytest.param(BlockStored([1], None, [0] * 65_537, 65_537), id="one takes long to look at"),
+        pytest.param(BlockStored([], None, [], 2**62), id="none is stored"),
+        pytest.param(BlockStored([1], None, TOKENS[:3], 4), id="tokens are missing"),
+        pytest.param(
+            BlockStored([1], None, TOKENS[:4], 4, lora_name="a" * 1025), id="a name is a text"
+        ),
+    ],
+)
+def test_an_event_that_cannot_be_true_changes_nothing(event: BlockStored) -> None:
+    directory = BlockDirectory()
+    feed = KvFeed(directory, "one", 0)
+    feed.apply([stored([b"a"]), event])
+    assert len(directory) == 1
+    assert (feed.stored_tokens, feed.unknown_total) == (4, len(event.block_hashes))
+
+
+def test_an_engine_has_no_more_than_a_few_memories() -> None:
+    directory = BlockDirectory()
+    feed = KvFeed(directory, "one", 0)
+    for medium in range(20):
+        feed.apply([BlockStored([1], None, TOKENS[:4], 4, f"{medium}")])
+        feed.apply([BlockRemoved([2], f"{medium}")])
+    (block,) = directory.held_by("one")
+    assert directory.owners(block) == tuple(Owner("one", 0, f"{medium}") for medium in range(8))
+    assert feed.unknown_total == 12 + 20
+
+
+def test_what_a_hash_stood_for_before_is_not_held_any_more() -> None:
+    directory = BlockDirectory()
+    feed = KvFeed(directory, "one", 0)
+    feed.apply([BlockStored([1, 1], None, TOKENS[:8], 4), BlockStored([1], None, [9] * 4, 4)])
+    assert len(directory.held_by("one")) == 1
+    feed.apply([BlockRemoved([1])])
+    assert directory.held_by("one") == []
+
+
+def test_of_more_blocks_than_are_remembered_the_oldest_are_held_by_nobody() -> None:
+    directory = BlockDirectory()
+    feed = KvFeed(directory, "one", 0, hashes_max=16)
+    feed.apply([BlockStored([number], None, [number], 1) for number in range(17)])
+    assert (len(directory.held_by("one")), feed.forgotten_total) == (15, 2)
+    feed.apply([BlockRemoved([0, 1, 2])])
+    assert (len(directory.held_by("one")), feed.unknown_total) == (14, 2)
+    assert feed.stored_tokens == 14
+
+
+@pytest.mark.parametrize("size", [1, 100, 20_000])
+def test_a_long_event_is_applied_in_parts_and_is_the_same(size: int) -> None:
+    blocks = 600 if size < 1000 else 3
+    tokens = [number % 1000 for number in range(size * blocks)]
+    keys = [None, ("salt",), *[None] * (blocks - 2)]
+    hashes: list[EngineHash] = list(range(1, blocks + 1))
+    whole = BlockStored(hashes, None, tokens, size, extra_keys=keys)
+    one_by_one = [
+        BlockStored([at + 1], at or None, tokens[at * size :][:size], size, extra_keys=[keys[at]])
+        for at in range(blocks)
+    ]
+    directory = BlockDirectory()
+    parts = list(KvFeed(directory, "whole", 0).steps([whole, BlockRemoved(hashes[1:])]))
+    KvFeed(directory, "parts", 0).apply([*one_by_one, BlockRemoved(hashes[1:])])
+    assert directory.held_by("whole") == directory.held_by("parts")
+    assert len(directory) == 1
+    assert len(parts) > 3
+    assert max(parts) <= 400
+
+
+def test_every_event_is_a_step_also_an_empty_one() -> None:
+    feed = KvFeed(BlockDirectory(), "one", 0)
+    events: list[KvEvent] = [
+        BlockStored([]),
+        BlockRemoved([]),
+        AllBlocksCleared(),
+        AllBlocksCleared(),
+    ]
+    assert len(list(feed.steps(events))) == 4
+    assert feed.cleared_total == 2
 
 
 def test_numbers_tell_gaps_and_new_engines() -> None:

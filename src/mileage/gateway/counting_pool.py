@@ -129,8 +129,10 @@ class CountingPool:
         job = _Job(counter, endpoint, body, then, tenant, apart)
         job.timer = loop.call_later(self._config.wait_max_s, self._estimated, job, "late")
         self._queue.put(job)
-        self._order(loop)
-        return partial(self._left, job)
+        if self._order(loop):
+            return partial(self._left, job)
+        self._estimated(job, "failed")
+        return None
 
     def close(self) -> None:
         """Take no more; who waits is told within the bound, by what is done or by the clock."""
@@ -154,13 +156,21 @@ class CountingPool:
         job.timer = loop.call_soon(self._estimated, job, "busy")
         return True
 
-    def _order(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See to it that a thread will take one more; what has left the queue needs none."""
+    def _order(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """See to it that a thread will take one more; what has left the queue needs none. False: no
+        thread can be had of the system, or the pool is closed."""
         with self._tickets_lock:
             if self._tickets >= len(self._queue):
-                return
+                return True
             self._tickets += 1
-        self._executor.submit(self._work, loop)
+        try:
+            self._executor.submit(self._work, loop)
+        except RuntimeError as error:
+            with self._tickets_lock:
+                self._tickets -= 1
+            self._failed(error)
+            return False
+        return True
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread."""

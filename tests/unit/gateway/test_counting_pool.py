@@ -269,6 +269,27 @@ def test_a_tokenizer_that_panics_keeps_no_place(gate: Gate) -> None:
     assert counts.told == [None, None, None, 1]
 
 
+def test_without_a_thread_it_is_estimated_at_once(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def check(counts: Counts) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            counts.ask("a b c")
+        assert (counts.told, counts.pool._waiting) == ([None], 0)
+        counts.ask("a b")
+        await until(lambda: len(counts.told) == 2)
+        counts.pool.close()
+        counts.ask("a b c d")
+        assert (counts.told, counts.pool._waiting) == ([None, 2, None], 0)
+
+    counts = run(check, wait_max_s=60)
+    assert counts.how() == {"failed": 2, "counted": 1}
+
+
 def test_what_is_not_worth_it_is_not_asked(gate: Gate) -> None:
     async def check(counts: Counts) -> None:
         takes = counts.pool.takes

@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_run_and_puts_settings_back(tmp_path: Path) -> None:
         site, options = settings_site(tmp_path, engine)
         with site.gateway, begun(site, options) as process:
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
             status = site.status()
     assert process.returncode == 130, err
     document = json.loads(out)
@@ -100,7 +100,7 @@ def test_settings_of_a_run_that_is_killed_are_left_for_a_minute_at_most(tmp_path
         with site.gateway, begun(site, options) as process:
             wait_until(lambda: site.status()["trial"], "arm b's turn")
             process.kill()
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
             status = site.status()
             site.post("/api/v1/config/reload")
     assert process.returncode == -signal.SIGKILL

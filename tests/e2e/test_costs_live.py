@@ -44,7 +44,7 @@ def ask(gateway: Gateway, **headers: str) -> httpx.Response:
         f"{gateway.url}/chat/completions",
         json={"model": "toy", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 8},
         headers={"authorization": f"Bearer {KEY}", **headers},
-        timeout=30,
+        timeout=60,
     )
 
 

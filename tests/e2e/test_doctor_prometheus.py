@@ -48,7 +48,7 @@ def wait_for(base: str, process: subprocess.Popen[bytes]) -> None:
     while time.monotonic() < until_s:
         assert process.poll() is None, "Prometheus has ended"
         try:
-            with urllib.request.urlopen(f"{base}/api/v1/query?{query}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{base}/api/v1/query?{query}", timeout=60) as answer:
                 if json.load(answer)["data"]["result"]:
                     return
         except OSError:

@@ -22,7 +22,7 @@ from tests.support.gateway import Gateway, free_port, run_mileage
 
 pytestmark = pytest.mark.heavy
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 MODEL = "toy"
 
 
@@ -176,7 +176,7 @@ def test_alerts_are_due_when_they_should_be_and_only_then(files: Path) -> None:
 
 def asked(base: str, path: str, **query: str) -> Any:
     url = f"{base}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return msgspec.json.decode(answer.read())["data"]
 
 

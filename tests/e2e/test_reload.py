@@ -203,7 +203,7 @@ def test_a_key_that_is_revoked_opens_no_more_and_its_streams_are_finished(site: 
     site.engine.behaviour = Behaviour(tokens=6, hold_at=3)
     headers = {"authorization": f"Bearer {old}"}
     with (
-        httpx.Client(timeout=20) as client,
+        httpx.Client(timeout=60) as client,
         client.stream(
             "POST",
             f"{site.gateway.url}/chat/completions",
@@ -333,7 +333,7 @@ def test_engines_come_and_go_and_what_they_run_is_finished(site: ReloadSite) -> 
         site.engine.behaviour = Behaviour(tokens=4, hold_at=2)
         second.behaviour = Behaviour(tokens=4, hold_at=2)
         body = {**BODY, "stream": True}
-        with httpx.Client(timeout=20) as client:
+        with httpx.Client(timeout=60) as client:
             streams = []
             while not (site.engine.started and second.started):
                 request = client.build_request(

@@ -65,7 +65,7 @@ url = "{engine.url}"
         def rows() -> bool:
             return bool(rows_of(self.address, "SELECT count(*) FROM requests")[0][0] >= count)
 
-        wait_until(rows, f"{count} rows", timeout_s=40)
+        wait_until(rows, f"{count} rows", timeout_s=60)
 
     def spent(self) -> int:
         with closing(LedgerReader(self.address)) as reader:

@@ -168,7 +168,7 @@ def test_engine_gets_its_own_key_and_never_the_client_s(site: Site) -> None:
 
 
 def test_plain_http_on_the_tls_port_is_closed(site: Site) -> None:
-    with socket.create_connection(("127.0.0.1", site.gateway.port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", site.gateway.port), timeout=60) as plain:
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert b"HTTP/1.1" not in plain.recv(4096)

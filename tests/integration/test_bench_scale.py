@@ -91,7 +91,7 @@ def test_a_gateways_replicas_are_switched_and_put_back() -> None:
     async def story() -> None:
         admin = Admin()
         async with LoopbackServer(admin.answer) as server:
-            fleet = GatewayFleet("http://gateway", server.url, "secret", timeout_s=2.0)
+            fleet = GatewayFleet("http://gateway", server.url, "secret", timeout_s=60.0)
             assert await fleet.start() == 3
             assert await fleet.use(1) == ["http://gateway"]
             assert admin.enabled == {"a": True, "b": False, "c": False}

@@ -29,7 +29,7 @@ def test_a_server_answers_and_ends(tmp_path: Path) -> None:
     assert server.pid is not None
     process = psutil.Process(server.pid)
     try:
-        asyncio.run(server.ready(fetch, timeout_s=20.0))
+        asyncio.run(server.ready(fetch, timeout_s=60.0))
     finally:
         server.stop()
         server.stop()
@@ -41,7 +41,7 @@ def test_its_descendants_end_too_also_when_it_has_ended_before(tmp_path: Path) -
     line = f"sleep 300 & echo $! > {pids}; exit 0"
     server = launched(["sh", "-c", line], tmp_path / "log", free_port())
     with pytest.raises(EngineError, match="ended with 0 before it was ready"):
-        asyncio.run(server.ready(fetch, timeout_s=20.0))
+        asyncio.run(server.ready(fetch, timeout_s=60.0))
     left = psutil.Process(int(pids.read_text()))
     assert left.is_running()
     server.stop()
@@ -62,7 +62,7 @@ def test_a_process_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 def test_the_last_output_of_a_server_that_ends_is_told(tmp_path: Path) -> None:
     server = launched(["sh", "-c", "echo no such model >&2; exit 3"], tmp_path / "log", free_port())
     with pytest.raises(EngineError, match=r"ended with 3 .* no such model"):
-        asyncio.run(server.ready(fetch, timeout_s=20.0))
+        asyncio.run(server.ready(fetch, timeout_s=60.0))
     server.stop()
 
 

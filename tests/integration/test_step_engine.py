@@ -107,7 +107,7 @@ def test_what_it_cannot_do_is_an_error(
 def test_a_client_that_leaves_aborts_its_request(engine: StepUpstream) -> None:
     before = engine.stats()["aborted"]
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, "max_tokens": 4000}
-    with socket.create_connection(("127.0.0.1", engine.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", engine.port), timeout=60) as client:
         client.sendall(http_request(json.dumps(body).encode()))
         assert client.recv(100).startswith(b"HTTP/1.1 200")
     engine.wait_idle()
@@ -116,7 +116,7 @@ def test_a_client_that_leaves_aborts_its_request(engine: StepUpstream) -> None:
 
 
 def test_the_gateway_reads_its_metrics_as_vllms(engine: StepUpstream) -> None:
-    page = LOCAL.open(f"{engine.url}/metrics", timeout=5).read()
+    page = LOCAL.open(f"{engine.url}/metrics", timeout=60).read()
     view = read("vllm", page, "r", 0.0).view
     stats = engine.stats()
     assert (view.running, view.waiting, view.kv_cache_usage_ratio) == (0, 0, 0.0)
@@ -127,9 +127,9 @@ def test_the_gateway_reads_its_metrics_as_vllms(engine: StepUpstream) -> None:
 
 def test_its_compute_is_as_busy_as_its_steps_say(engine: StepUpstream) -> None:
     page = f"{engine.url}/dcgm/metrics"
-    LOCAL.open(page, timeout=5).read()
+    LOCAL.open(page, timeout=60).read()
     run_loops(engine.port, [Loop(MIX.endless(4), 1)], duration_s=1.0)
-    (gpu,) = dcgm_samples(LOCAL.open(page, timeout=5).read(), at_s=0.0)
+    (gpu,) = dcgm_samples(LOCAL.open(page, timeout=60).read(), at_s=0.0)
     ratio = gpu.sm_active_ratio
     assert ratio is not None
     # One sequence at a time is bound by memory: its decodes take 3.5 of 30 ms of compute.

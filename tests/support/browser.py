@@ -26,7 +26,7 @@ from tests.support.synthetic_fleet import SyntheticFleet
 __all__ = ["TOKEN", "WAIT_S", "LivePlane", "Serve", "chromium", "live_planes"]
 
 TOKEN = "a-token-of-some-length"
-WAIT_S = 15.0
+WAIT_S = 60.0
 _SWITCHES = (
     "--headless=new",
     "--no-sandbox",

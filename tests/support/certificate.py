@@ -20,5 +20,5 @@ def write_certificate(directory: Path) -> tuple[Path, Path]:
     command += ["-nodes", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
     command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
     return certificate, key

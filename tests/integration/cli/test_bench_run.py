@@ -145,7 +145,7 @@ def test_an_endpoint_that_is_stopped_in_the_middle_is_given_up() -> None:
             ) as told:  # fmt: skip
                 until_under_load(process.pid)
                 process.send_signal(signal.SIGSTOP)
-                out, err = told.communicate(timeout=30)
+                out, err = told.communicate(timeout=60)
         finally:
             process.kill()
     assert told.returncode == 1, err
@@ -158,7 +158,7 @@ def test_an_endpoint_that_is_stopped_in_the_middle_is_given_up() -> None:
 
 def until_under_load(pid: int) -> None:
     """Until both clients have been connected to the server for a while."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while sum(each.status == "ESTABLISHED" for each in psutil.Process(pid).net_connections()) < 2:
         assert time.monotonic() < deadline_s, "nobody came"
         time.sleep(0.05)
@@ -208,7 +208,7 @@ def test_a_run_that_is_interrupted_tells_what_it_saw(
     with start_bench(engine.url, *QUICK, "--duration", "1h", "--json") as process:
         engine.until(lambda: len(engine.received) > 30, "requests came")
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert '"interrupted":true' in out
     assert out.count("\n") == 1

@@ -30,7 +30,7 @@ def fetched(
                 "name",
                 replace(known, url=f"{server.url}{path}"),
                 directory,
-                open_url=WebSource(WebSettings(timeout_s=5.0)),
+                open_url=WebSource(WebSettings(timeout_s=60.0)),
                 progress=lambda *_: None,
             )
 
@@ -87,6 +87,6 @@ def test_no_server(tmp_path: Path) -> None:
             "name",
             replace(PINNED, url="http://127.0.0.1:9/trace.csv"),
             tmp_path,
-            open_url=WebSource(WebSettings(timeout_s=5.0)),
+            open_url=WebSource(WebSettings(timeout_s=60.0)),
             progress=lambda *_: None,
         )

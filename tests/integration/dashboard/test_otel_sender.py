@@ -88,7 +88,7 @@ def test_spans_and_histograms_arrive(collector: Collector) -> None:
 def test_a_collector_that_refuses_is_told(collector: Collector) -> None:
     collector.status = 400
     with (
-        OtelSender(collector.url, timeout_s=1) as sender,
+        OtelSender(collector.url, timeout_s=60) as sender,
         pytest.raises(EngineError, match="did not take the spans"),
     ):
         sender.send([STREAM])

@@ -141,7 +141,7 @@ def no_progress(label: str, done_bytes: int, total_bytes: int | None) -> None: .
 
 
 def web() -> WebSource:
-    return WebSource(WebSettings(timeout_s=5.0))
+    return WebSource(WebSettings(timeout_s=60.0))
 
 
 def test_the_model_comes_from_an_index(index: Index, tmp_path: Path) -> None:

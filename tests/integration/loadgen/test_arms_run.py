@@ -297,7 +297,7 @@ def _command(tmp_path: Any) -> Callable[[str], str]:
 
 def test_commands_are_run_at_the_borders_and_at_the_end(tmp_path: Any) -> None:
     note = _command(tmp_path)
-    switch = CommandSwitch({"a": note("one"), "b": note("two")}, end=note("three"), timeout_s=5.0)
+    switch = CommandSwitch({"a": note("one"), "b": note("two")}, end=note("three"), timeout_s=60.0)
     with engines(replies(0.001), replies(0.001)) as (a, _):
         run, _ = compared(a, a, pairs=2, switch=switch)
     names = {"a": "one a", "b": "two b"}

@@ -64,7 +64,7 @@ def test_failing_metrics_are_counted_and_take_no_replica_down(answer: Answer, re
         assert w.status().scrape_error is None
 
     # A slow machine is not to be taken for an engine that does not answer.
-    timeout_s = 0.1 if isinstance(answer, Hang) else 5.0
+    timeout_s = 0.1 if isinstance(answer, Hang) else 60.0
     watched(story, lambda engine: {"scrape_timeout_s": timeout_s})
 
 

@@ -40,7 +40,7 @@ def run(repository: Path, path: Path, script: str) -> subprocess.CompletedProces
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 
@@ -128,4 +128,4 @@ def test_every_script_is_valid_shell(repository: Path) -> None:
     scripts = [*repository.glob("scripts/*.sh"), repository / ".ci" / "run"]
     assert len(scripts) > 5
     for script in scripts:
-        subprocess.run([BASH, "-n", script], check=True, timeout=10)
+        subprocess.run([BASH, "-n", script], check=True, timeout=60)

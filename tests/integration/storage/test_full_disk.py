@@ -46,7 +46,7 @@ def fill(disk: Path, left_bytes: int = 0) -> Path:
     return path
 
 
-def eventually(condition: str, feeder: Feeder, timeout_s: float = 30.0) -> None:
+def eventually(condition: str, feeder: Feeder, timeout_s: float = 60.0) -> None:
     """Wait until the status has an error, or none and no lag."""
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -93,7 +93,7 @@ def test_a_full_disk_stops_the_records_but_not_the_process_and_passes(disk: Path
     assert {request_id(n) for n in range(6000, 7000)} <= ends
     eventually("feeds", feeder)
     kill(writer)
-    assert feeder.stop(timeout_s=30)
+    assert feeder.stop(timeout_s=60)
 
     found = stored(disk)
     assert {i for i, t in found.items() if t.outcome == "ok"} == ends
@@ -118,5 +118,5 @@ def test_a_gateway_starts_on_a_full_disk_and_records_when_there_is_room(disk: Pa
     assert writer.finish(timeline(1))
     eventually("feeds", feeder)
     writer.close()
-    assert feeder.stop(timeout_s=30)
+    assert feeder.stop(timeout_s=60)
     assert list(stored(disk)) == [request_id(1)]

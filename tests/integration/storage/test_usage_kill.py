@@ -31,7 +31,8 @@ def test_sums_are_proven_after_any_death(tmp_path: Path, repository: Path) -> No
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == b"ready\n"
-            time.sleep(random.uniform(0.5, 1.5))
+            assert child.stdout.readline() == b"worked\n"
+            time.sleep(random.uniform(0, 1.0))
         finally:
             child.send_signal(signal.SIGKILL)
             child.wait()

@@ -1,7 +1,7 @@
 """A process for test_usage_kill.py: records requests, feeds them and shares GPU time out.
 
-It runs until it is killed. Argument: DIRECTORY. Says `ready` on stdout, then the clock's second
-when it reaches it.
+It runs until it is killed. Argument: DIRECTORY. Says `ready` on stdout, and `worked` when it has
+recorded so many requests that there is something to lose.
 
 Its clock runs 200 times as fast as ours, and goes on where it was when the last one was killed.
 """
@@ -27,6 +27,7 @@ from tests.support.usage_world import at_ns, ran
 __all__ = ["main"]
 
 SPEED = 200
+WORKED_REQUESTS = 100
 _NS = 1_000_000_000
 
 
@@ -68,6 +69,8 @@ def main(directory: Path) -> None:
         if writer.intent(intent, end.arrived_at_utc_ns) and random.random() < 0.997:
             writer.finish(end)
         number += 1
+        if number == WORKED_REQUESTS:
+            os.write(1, b"worked\n")
         until = now()
         feeder.note_replicas(
             [

@@ -145,7 +145,7 @@ def test_a_body_at_the_bound_is_taken() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        pytest.param(Hang(), "no answer within 0.05 s", id="nothing comes"),
+        pytest.param(Hang(), "no answer within 1 s", id="nothing comes"),
         pytest.param(Hang(http(200, b"hello")[:-1]), "no whole answer", id="the end does not come"),
         pytest.param(
             Hang(b"HTTP/1.1 200 X\r\n\r\nab"), "no whole answer", id="the close does not come"
@@ -153,7 +153,7 @@ def test_a_body_at_the_bound_is_taken() -> None:
     ],
 )
 def test_a_late_answer_is_a_timeout(answer: Answer, message: str) -> None:
-    error = failure(answer, timeout_s=0.05)
+    error = failure(answer, timeout_s=1.0)
     assert error.kind == "timeout"
     assert message in error.message
 
@@ -188,7 +188,7 @@ def test_a_refused_connection() -> None:
 
     url = asyncio.run(run())
     with pytest.raises(FetchError) as caught:
-        asyncio.run(fetch(url, timeout_s=5))
+        asyncio.run(fetch(url, timeout_s=60))
     assert (caught.value.kind, caught.value.message) == ("connect", "connection refused")
     assert caught.value.engine == url
 
@@ -200,7 +200,7 @@ def sent(url_part: str = "/", **options: Any) -> Seen:
         async with LoopbackServer(lambda seen: http(200)) as server:
             credentials, at, path = url_part.rpartition("@")
             url = server.url.replace("://", f"://{credentials}{at}") + path
-            await fetch(url, timeout_s=5, **options)
+            await fetch(url, timeout_s=60, **options)
             return server.seen[0]
 
     return asyncio.run(run())
@@ -253,7 +253,7 @@ def over_tls(certificate: Path, **options: Any) -> FetchResponse:
 
     async def run() -> FetchResponse:
         async with LoopbackServer(lambda seen: http(200, b"hi"), context=context) as server:
-            return await fetch(server.url, timeout_s=5, **options)
+            return await fetch(server.url, timeout_s=60, **options)
 
     return asyncio.run(run())
 
@@ -319,14 +319,14 @@ def test_it_works_on_uvloop_as_well() -> None:
         found = []
         answers: list[Answer] = [http(200, b"hi"), b"HTTP/1.1 200 X\r\nContent-", Hang()]
         async with LoopbackServer(lambda seen: answers.pop(0)) as server:
-            assert (await fetch(server.url, timeout_s=5)).body == b"hi"
+            assert (await fetch(server.url, timeout_s=60)).body == b"hi"
             url = server.url
-            for timeout_s in (5, 0.05):
+            for timeout_s in (60, 1.0):
                 with pytest.raises(FetchError) as caught:
                     await fetch(url, timeout_s=timeout_s)
                 found.append(caught.value.kind)
         with pytest.raises(FetchError) as caught:
-            await fetch(url, timeout_s=5)
+            await fetch(url, timeout_s=60)
         return [*found, caught.value.kind]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

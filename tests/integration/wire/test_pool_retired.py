@@ -51,7 +51,7 @@ def test_idle_connections_are_closed_at_once_and_the_others_after_their_answer()
             await until_ended(pool)
             assert state.connections == 2
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_one_that_comes_late_is_served_and_watched() -> None:
@@ -65,7 +65,7 @@ def test_one_that_comes_late_is_served_and_watched() -> None:
             assert sink.body == b"ok"
             await until_ended(pool)
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_the_time_of_one_that_comes_late_runs_out() -> None:
@@ -77,4 +77,4 @@ def test_the_time_of_one_that_comes_late_runs_out() -> None:
             assert sink.broken is not None
             assert sink.broken[0] == "timeout"
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))

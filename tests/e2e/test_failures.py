@@ -319,7 +319,7 @@ def test_an_engine_that_never_ends_its_answer_does_not_keep_the_client(
 
 def test_client_s_own_timeout_gives_the_generation_up(duo: Duo) -> None:
     duo.set(Behaviour(hold_at=0))
-    with duo.gateway.client(timeout=0.5) as client, pytest.raises(openai.APITimeoutError):
+    with duo.gateway.client(timeout=2.0) as client, pytest.raises(openai.APITimeoutError):
         read_text(client, stream=True)
     wait_until(lambda: duo.sum("aborted") == 1, "the generation was given up")
     assert [row.outcome for row in duo.rows(1)] == ["cancelled"]

@@ -387,8 +387,8 @@ def test_a_closed_terminal_ends_it_in_order(tmp_path: Path, engine: ScriptedEngi
             told += os.read(master, 65_536)
         os.close(master)
         process.send_signal(signal.SIGHUP)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         process.stdout.close()
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(60)

@@ -35,7 +35,7 @@ def test_requests_are_followed_and_the_gateways_log_is_json(tmp_path: Path) -> N
             )
             wait_until(lambda: out.read_bytes().endswith(b"\n"), "a line")
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
         (line,) = out.read_text().splitlines()
         request = msgspec.json.decode(line)
         assert (request["outcome"], request["model"]) == ("ok", "toy")

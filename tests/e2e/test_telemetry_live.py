@@ -159,10 +159,10 @@ def test_an_exporter_that_hangs_does_not_hold_up_the_stop(
         ScriptedEngine() as engine,
         Gateway(tmp_path, config=config(engine, exporter)) as gateway,
     ):
-        assert exporter.asked.wait(20.0)
+        assert exporter.asked.wait(60.0)
         began_s = time.monotonic()
         assert gateway.stop() == 0
-        assert time.monotonic() - began_s < 15.0
+        assert time.monotonic() - began_s < 30.0
 
 
 def test_it_can_be_turned_off(tmp_path: Path, exporter: Exporter) -> None:

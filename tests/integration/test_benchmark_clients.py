@@ -94,8 +94,8 @@ def test_engine_tells_usage_only_when_asked_and_counts_who_left(engine: EngineUp
     before = engine.stats()
     endless = chat_request(STREAM_MODEL, stream=True, user="events=100 interval_ms=100")
     with pytest.raises(TimeoutError):
-        ask(engine.port, http_request(endless), timeout_s=0.3)
-    deadline = time.monotonic() + 5
+        ask(engine.port, http_request(endless), timeout_s=2.0)
+    deadline = time.monotonic() + 60
     while (after := engine.stats())["open"] and time.monotonic() < deadline:
         time.sleep(0.01)
     assert (after["aborted"] - before["aborted"], after["open"]) == (1, 0)

@@ -68,10 +68,10 @@ class PostgresServer:
                 cwd="/",
                 **self._user,
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             with contextlib.suppress(psycopg.OperationalError):
-                psycopg.connect(self.address("postgres"), connect_timeout=2).close()
+                psycopg.connect(self.address("postgres"), connect_timeout=10).close()
                 return
             assert self._process.poll() is None, (self._directory / "server.log").read_text()
             assert time.monotonic() < deadline, (self._directory / "server.log").read_text()
@@ -81,7 +81,7 @@ class PostgresServer:
         """End it at once, with every connection, as a crash would; twice is fine."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(20)
+            self._process.wait(60)
             self._process = None
 
     def address(self, database: str) -> str:

@@ -231,7 +231,7 @@ def _brief(number: int, outcome: str = "ok") -> Any:
 
 
 def _soon(ask: object) -> object:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (answer := ask()) is None and time.monotonic() < deadline:  # type: ignore[operator]
         time.sleep(0.02)
     return answer

@@ -1,4 +1,4 @@
-"""`mileage engine launch` with a real vLLM: its phases, ready after a token, nothing left."""
+"""`mileage engine launch` with a real vLLM: ready after a token, again after a kill, nothing left."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import signal
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from mileage.engines.launch.start_history import StartHistory
-from tests.support.gateway import free_port
+from tests.support.gateway import free_port, wait_until
 from tests.support.launching import Launching
 from tests.support.vllm_server import ENVIRONMENT, START_S, tiny_model
 
@@ -19,7 +20,13 @@ pytestmark = pytest.mark.heavy
 SLOTS, STEP_TOKENS, LENGTH = 8, 512, 1024
 
 
-def test_a_real_start(tmp_path: Path, vllm_python: Path) -> None:
+def engine_core(family: list[psutil.Process]) -> psutil.Process:
+    """vLLM's process that runs the model, by the title that it gives itself."""
+    (core,) = (process for process in family if "EngineCore" in " ".join(process.cmdline()))
+    return core
+
+
+def test_a_real_start_and_the_death_of_its_engine_core(tmp_path: Path, vllm_python: Path) -> None:
     model = tiny_model(vllm_python, tmp_path)
     port, ready_port = free_port(), free_port()
     own = (
@@ -32,7 +39,7 @@ def test_a_real_start(tmp_path: Path, vllm_python: Path) -> None:
         "vllm",
         *("--python", str(vllm_python), "--model", str(model), "--port", str(port)),
         *("--ready-port", str(ready_port), "--log", str(tmp_path / "vllm.log")),
-        *("--ready-timeout-s", str(START_S), "--restarts", "0", "--preload", "auto", "--"),
+        *("--ready-timeout-s", str(START_S), "--restarts", "1", "--preload", "auto", "--"),
         *own,
         environment=ENVIRONMENT,
     ) as launching:
@@ -65,10 +72,21 @@ def test_a_real_start(tmp_path: Path, vllm_python: Path) -> None:
         assert "Application startup complete" in (tmp_path / "vllm.log").read_text()
         family = launching.family()
         assert len(family) >= 3  # the keeper, the API server, the engine
+        engine_core(family).kill()
+        wait_until(lambda: launching.count("ready") == 2, "ready again", START_S)
+        names = [event["event"] for event in launching.events]
+        again = names[names.index("ready") + 1 :]
+        assert again[:3] == ["ended", "restarting", "started"]
+        assert not any(process.is_running() for process in family)
+        assert httpx.get(f"http://127.0.0.1:{ready_port}/ready").json()["attempt"] == 2
+        asked = {"model": str(model), "prompt": [5, 6], "max_tokens": 1}
+        answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=asked, timeout=START_S)
+        assert answer.status_code == 200
+        family = launching.family()
         launching.signal(signal.SIGTERM)
         launching.wait()
         assert not any(process.is_running() for process in family)
-    (record,) = StartHistory(tmp_path / "state" / "mileage" / "engine-starts.jsonl").records()
-    assert record.ready
-    assert record.model == str(model)
-    assert json.loads(json.dumps(times))["ready_s"] == pytest.approx(record.times.ready_s)
+    records = StartHistory(tmp_path / "state" / "mileage" / "engine-starts.jsonl").records()
+    assert [record.ready for record in records] == [True, True]
+    assert {record.model for record in records} == {str(model)}
+    assert json.loads(json.dumps(times))["ready_s"] == pytest.approx(records[0].times.ready_s)

@@ -101,6 +101,11 @@ class Launching:
         event: dict[str, Any] = wait_until(found, f"event {name}", timeout_s)
         return event
 
+    def count(self, name: str) -> int:
+        """How many of this name it has printed by now; it must still run."""
+        assert self.running, f"it ended: {self.log}"
+        return sum(event["event"] == name for event in self.events)
+
     @property
     def running(self) -> bool:
         """Has it not ended?"""

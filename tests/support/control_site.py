@@ -120,8 +120,9 @@ class ControlSite:
         told = {k.decode(): v.decode() for k, v in messages[0]["headers"]}
         return messages[0]["status"], msgspec.json.decode(messages[1]["body"]), told
 
-    async def connect(self, path: str) -> int:
-        """A WebSocket until it is closed; the code with which it is."""
+    async def connect(self, path: str, *, answers: bool = False) -> int:
+        """A WebSocket until it is closed; the code with which it is, or the status of the answer
+        to its handshake, where the server can give one (`answers`)."""
         messages: list[Any] = []
 
         async def receive() -> Any:
@@ -130,7 +131,14 @@ class ControlSite:
         async def send(message: Any) -> None:
             messages.append(message)
 
+        extensions: dict[str, Any] = {"websocket.http.response": {}} if answers else {}
         scope = {"type": "websocket", "path": path, "headers": [], "app": self.app}
-        await self.middleware(scope, receive, send)
-        code: int = messages[-1]["code"]
-        return code
+        await self.middleware({**scope, "extensions": extensions}, receive, send)
+        kinds = [message["type"] for message in messages]
+        if kinds[0] == "websocket.close":
+            code: int = messages[0]["code"]
+            return code
+        assert kinds == ["websocket.http.response.start", "websocket.http.response.body"]
+        assert b"retry-after" in dict(messages[0]["headers"])
+        status: int = messages[0]["status"]
+        return status

@@ -20,7 +20,7 @@ from mileage.core.errors import ConfigError, EngineError
 from mileage.policy.engine_knobs import ControlDocument, decode_control_request
 from mileage.vllm_plugin.control_server import ControlServer
 from mileage.vllm_plugin.control_token import control_token
-from mileage.vllm_plugin.inference_paths import INFERENCE_POSTS, INFERENCE_SOCKETS
+from mileage.vllm_plugin.inference_paths import INFERENCE_SOCKETS, inference_posts
 from mileage.vllm_plugin.queue_limit import QueueLimit
 
 __all__ = ["CONTROL_PATH", "ControlMiddleware"]
@@ -38,6 +38,8 @@ _REFRESH_S: Final = 1.0
 _MARK: Final = "mileage.control"
 _SOCKET_REFUSED: Final = 1013
 """Close code of a WebSocket: try again later."""
+_HTTP_ANSWER: Final = "websocket.http.response"
+"""What a server calls it that it can answer a WebSocket's handshake otherwise than by 403."""
 
 
 class ControlMiddleware:
@@ -50,6 +52,7 @@ class ControlMiddleware:
         self._app = app
         self._token = control_token(os.environ)
         self._queue = QueueLimit()
+        self._posts: frozenset[str] | None = None
         self._server: ControlServer | None = None
         self._refreshing: asyncio.Task[ControlDocument] | None = None
         self._looked_s = float("-inf")
@@ -68,7 +71,9 @@ class ControlMiddleware:
             await self._control(scope, receive, send)
             return
         else:
-            bounded = scope["method"] == "POST" and path in INFERENCE_POSTS
+            if self._posts is None:
+                self._posts = inference_posts(scope.get("app"))
+            bounded = scope["method"] == "POST" and path in self._posts
         await (self._inference if bounded else self._app)(scope, receive, send)
 
     async def _inference(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,8 +90,10 @@ class ControlMiddleware:
     async def _refuse_full(self, scope: Scope, receive: Receive, send: Send, after_s: int) -> None:
         if scope["type"] == "websocket":
             await receive()  # its connect
-            await send({"type": "websocket.close", "code": _SOCKET_REFUSED})
-            return
+            if _HTTP_ANSWER not in (scope.get("extensions") or ()):
+                await send({"type": "websocket.close", "code": _SOCKET_REFUSED})
+                return
+            send = _as_http_answer(send)
         headers = [(b"retry-after", str(after_s).encode())]
         message = "the queue is full (waiting_max): try again later"
         await _refuse(send, 503, message, code="queue_full", headers=headers)
@@ -195,6 +202,14 @@ async def _body(receive: Receive) -> bytes:
             raise ConfigError("body", f"{len(body)} bytes", f"up to {_BODY_MAX}")
         if not message.get("more_body", False):
             return body
+
+
+def _as_http_answer(send: Send) -> Send:
+    async def renamed(message: MutableMapping[str, Any]) -> None:
+        kind = str(message["type"]).replace("http.response", _HTTP_ANSWER, 1)
+        await send({**message, "type": kind})
+
+    return renamed
 
 
 async def _refuse(

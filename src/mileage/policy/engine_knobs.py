@@ -37,6 +37,8 @@ Capabilities: TypeAlias = Mapping[str, bool | str]
 
 _LEASE_MAX_S: Final = 3600.0
 _WAIT_MAX_S: Final = 60.0
+_NUMBER_MAX: Final = 2**63 - 1
+"""What goes to the engines has 64 bits."""
 
 
 class EngineKnobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -150,6 +152,10 @@ def decode_control_request(body: bytes) -> ControlRequest:
     for name in request.knobs:
         if name not in KNOBS:
             raise ConfigError(f"knobs.{name}", request.knobs[name], f"one of {', '.join(KNOBS)}")
+    for name, value in request.knobs.items():
+        if value is not None and abs(value) > _NUMBER_MAX:
+            told = f"{str(value)[:9]}... ({len(str(value))} digits)"
+            raise ConfigError(f"knobs.{name}", told, "a number of 64 bits, or null")
     if request.lease_s is not None and not 0 < request.lease_s <= _LEASE_MAX_S:
         raise ConfigError("lease_s", request.lease_s, f"above 0, up to {_LEASE_MAX_S:g}, or null")
     if not 0 <= request.wait_s <= _WAIT_MAX_S:

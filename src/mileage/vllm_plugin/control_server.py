@@ -25,6 +25,7 @@ from mileage.vllm_plugin.capability import probe_calls
 from mileage.vllm_plugin.control_document import control_document, leader
 from mileage.vllm_plugin.engine_control import SetMessage
 from mileage.vllm_plugin.general import GET_METHOD, SET_METHOD
+from mileage.vllm_plugin.policy_settings import decode_policy
 
 __all__ = ["ControlServer"]
 
@@ -85,6 +86,8 @@ class ControlServer:
 
         Raises ConfigError for a policy that they cannot run, and EngineError.
         """
+        if request.policy is not msgspec.UNSET:
+            _check_policy(request.policy)
         done: asyncio.Future[ControlDocument] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, done))
         try:
@@ -135,6 +138,10 @@ class ControlServer:
             if tried:
                 await asyncio.sleep(secrets.randbelow(1000) / 1000 * _RETRY_MAX_S)
             newest = leader(known.ranks)
+            if isinstance(last.policy, dict) and known.failed is not None:
+                # Else the other ranks would begin what is refused.
+                expected = f"null: the control of one of the engines has failed: {known.failed}"
+                raise ConfigError("policy", last.policy, expected)
             message = SetMessage(
                 version=newest.version + 1,
                 writer=self._writer,
@@ -197,3 +204,12 @@ class ControlServer:
             calls = [one(method, *arguments, engine=engine) for engine in engines]
             return list(await asyncio.gather(*calls))
         return [await core.call_utility_async(method, *arguments)]
+
+
+def _check_policy(document: dict[str, Any] | None) -> None:
+    """Refuse here what no engine takes, or what cannot even be sent to one. Raises ConfigError."""
+    decode_policy(document)
+    try:
+        msgspec.msgpack.encode(document)
+    except OverflowError:
+        raise ConfigError("policy", "a longer number", "numbers of 64 bits") from None

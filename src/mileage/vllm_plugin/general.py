@@ -51,7 +51,10 @@ def register() -> None:
         from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
     except ImportError:
         return  # an older vLLM: it takes no policies of others
-    add_policies(CachePolicyFactory)
+    try:
+        add_policies(CachePolicyFactory)
+    except Exception:
+        _log.exception("mileage's eviction policies cannot be had in this vLLM")
 
 
 def add_control(engine_core: type) -> str | None:

@@ -124,6 +124,10 @@ class PolicyHost:
     def bound_by(self, knobs: EngineKnobs) -> None:
         """What was set by hand: policies stay below it. Called after the scheduler has it."""
         self._bounds = knobs
+        if self._limits is not None:
+            # The scheduler has the bound now, and the policy's next turn may be a second away.
+            limit = min(self._limits.limit, self._most("active_max"))
+            self._scheduler.max_num_active_reqs = self._snapped(limit)
 
     def _most(self, name: Literal["active_max", "step_tokens_max"]) -> int:
         start, bound = getattr(self._facts.start, name), getattr(self._bounds, name)

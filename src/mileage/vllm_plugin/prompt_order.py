@@ -15,6 +15,8 @@ from mileage.vllm_plugin.step_reading import running_limit
 __all__ = ["PromptOrder"]
 
 _KEYS_KEPT = 4096
+_MOVED = ("scheduled_new_reqs", "finished_req_ids")
+"""Of a step's plan: requests that begin, and that have ended. Nothing here may end the engine."""
 
 
 class PromptOrder:
@@ -100,7 +102,8 @@ class PromptOrder:
         if self._limit is not None:
             setattr(scheduler, *self._limit)
             self._limit = None
-        if output is None or output.scheduled_new_reqs or output.finished_req_ids:
+        begun, ended = (getattr(output, name, True) for name in _MOVED)
+        if begun or ended:
             self._blocked = False
         elif held:
             self._blocked = True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,7 @@ def test_an_open_socket_counts_as_a_request_and_is_refused_beyond_the_limit() ->
         await until(lambda: len(site.passed) == 1)
         assert (await site.ask("POST", CHAT, headers={}))[0] == 503
         assert await site.connect("/v1/realtime") == 1013
+        assert await site.connect("/v1/realtime", answers=True) == 503
         assert site.passed == ["/v1/realtime"]
         site.end.set()
         assert await site.connect("/another") == 1000
@@ -100,6 +103,49 @@ def test_a_failed_policy_is_told_and_the_control_goes_on(monkeypatch: pytest.Mon
         assert told.startswith("budget=model: KeyError at test_control_faults.py:")
         assert (found["failed"], found["applied"]["active_max"]) == (None, 3)
         assert "somebody" not in str(found)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("document", "param"),
+    [
+        pytest.param({"knobs": {"active_max": 10**30}}, "knobs.active_max", id="a long number"),
+        pytest.param({"knobs": {"waiting_max": -(2**64)}}, "knobs.waiting_max", id="below"),
+        pytest.param({"policy": {"budget": 10**30}}, "policy.budget", id="in a policy"),
+        pytest.param(
+            {"policy": {"budget": "fixed", "model": {"chunk_min_tokens": 10**30}}},
+            "policy",
+            id="deep in a policy",
+        ),
+        pytest.param({"policy": {"x": json.loads("[" * 400 + "]" * 400)}}, "policy.x", id="nested"),
+    ],
+)
+def test_what_no_engine_can_take_is_refused_before_it_is_sent(document: Any, param: str) -> None:
+    async def main() -> None:
+        site = ControlSite()
+        status, found, _ = await site.ask("POST", document=document)
+        assert (status, found["error"]["param"]) == (400, param)
+        assert len(found["error"]["message"]) < 1200
+        assert site.client.calls == []
+
+    asyncio.run(main())
+
+
+def test_no_rank_begins_a_policy_while_the_control_of_another_has_failed() -> None:
+    async def main() -> None:
+        engines = [engine(rank, scheduler={"running": ["a"], "requests": {}}) for rank in range(2)]
+        site = ControlSite(*engines)
+        control = engine_hook.CoreHook.of(engines[1]).observer(CONTROL_OBSERVER)
+        control.before_step = lambda core, now_s: 1 // 0  # type: ignore[union-attr, method-assign]
+        engines[1].step()
+        policy = {"budget": "model", "itl_target_s": 0.1}
+        status, found, _ = await site.ask("POST", document={"policy": policy})
+        assert (status, found["error"]["param"]) == (400, "policy")
+        assert "has failed: ZeroDivisionError" in found["error"]["message"]
+        _, found, _ = await site.ask()
+        assert [rank["policy"] for rank in found["ranks"]] == [None, None]
+        assert (await site.ask("POST", document={"policy": None}))[0] == 200
 
     asyncio.run(main())
 

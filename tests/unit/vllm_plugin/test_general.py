@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -42,6 +44,30 @@ def test_without_the_engine_that_it_knows_a_server_starts_all_the_same(
         register()
         register()
     assert "cannot control this vLLM" in caplog.text
+
+
+def test_a_factory_of_eviction_policies_that_fails_does_not_keep_the_server_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class CachePolicyFactory:
+        @staticmethod
+        def register_cache_policy(*_: object) -> None:
+            raise TypeError("other arguments")
+
+    names = ["vllm", "v1", "kv_offload", "cpu", "policies", "factory"]
+    for end in range(1, len(names) + 1):
+        name = ".".join(names[:end])
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    core = ModuleType("vllm.v1.engine.core")
+    vars(core)["EngineCore"] = engine_class()
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine", ModuleType("vllm.v1.engine"))
+    monkeypatch.setitem(sys.modules, core.__name__, core)
+    vars(sys.modules[".".join(names)])["CachePolicyFactory"] = CachePolicyFactory
+    with caplog.at_level(logging.ERROR, "vllm.mileage"):
+        register()
+    assert [record.getMessage() for record in caplog.records] == [
+        "mileage's eviction policies cannot be had in this vLLM"
+    ]
 
 
 def test_called_again_it_adds_nothing() -> None:

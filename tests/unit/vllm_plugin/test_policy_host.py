@@ -199,6 +199,22 @@ def test_a_limit_begun_below_a_bound_rises_when_the_bound_is_gone() -> None:
     assert scheduler.max_num_active_reqs > 2
 
 
+def test_a_bound_set_by_hand_leaves_a_lower_limit_in_force() -> None:
+    scheduler = ToyScheduler(running_max=32)
+    host = policy_host(scheduler, PolicySettings(limits="aimd", itl_target_s=0.0001))
+    engine = ToyEngine(scheduler, host)
+    engine.run([(0.02 * i, 1, 40) for i in range(200)])
+    limit = scheduler.max_num_active_reqs
+    assert limit < 16
+    # As the control does it: the scheduler first, and then the policies.
+    scheduler.max_num_active_reqs = 32
+    host.bound_by(EngineKnobs(waiting_max=5))
+    assert scheduler.max_num_active_reqs == limit
+    scheduler.max_num_active_reqs = 1
+    host.bound_by(EngineKnobs(active_max=1))
+    assert scheduler.max_num_active_reqs == 1
+
+
 BLOCK = 256
 
 

@@ -138,6 +138,15 @@ def test_a_step_that_fails_loses_nobody() -> None:
     assert scheduler.running == [long]
 
 
+def test_a_plan_of_another_kind_loses_nobody_either() -> None:
+    scheduler, order, long = scene()
+    order.arrange(scheduler, 1.0, 0.0)
+    order.hide(scheduler)
+    assert scheduler.running == []
+    order.show(scheduler, object())
+    assert (scheduler.running, order.held) == ([long], [])
+
+
 def test_short_prompts_pass_long_ones_in_an_engine() -> None:
     jobs = [(0.3 * i, 6000 if i % 10 == 5 else 30, 10) for i in range(60)]
     first_s = []

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEPT = ("MILEAGE_DATA_DIR", "MILEAGE_CACHE_DIR", "MILEAGE_CI_RUN")
 XDG = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 PR_SET_CHILD_SUBREAPER = 36
-END_WAIT_S = 5.0
+END_WAIT_S = 60.0
 
 _saved_environment: dict[str, str] = {}
 _home: Path | None = None

@@ -24,7 +24,7 @@ class Gate:
     ) -> Sequence[Any]:
         self.asked += input
         self.begun.set()
-        assert self.open.wait(30)
+        assert self.open.wait(60)
         if "bad" in input:
             raise ValueError("the text of a prompt")
         if "panic" in input:
@@ -33,6 +33,6 @@ class Gate:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import typer
 
 from mileage.cli.plan_group import PlanGroup
+from mileage.cli.plan_roi import register_roi
 from mileage.cli.usage import show_usage
 
 __all__ = ["plan"]
 
 plan = typer.Typer(cls=PlanGroup, rich_markup_mode=None)
+register_roi(plan)
 
 
 @plan.callback(invoke_without_command=True)

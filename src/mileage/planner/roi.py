@@ -35,11 +35,11 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Answers that a person looks at, of all."""
 
     def __post_init__(self) -> None:
-        require_range("usd_per_request", self.usd_per_request, 0.0, _USD_MAX)
-        require_range("usd_per_month", self.usd_per_month, 0.0, _USD_MAX)
-        require_range("review_ratio", self.review_ratio, 0.0, 1.0)
+        require_range("*.usd_per_request", self.usd_per_request, 0.0, _USD_MAX)
+        require_range("*.usd_per_month", self.usd_per_month, 0.0, _USD_MAX)
+        require_range("*.review_ratio", self.review_ratio, 0.0, 1.0)
         if self.accuracy_ratio is not None:
-            require_range("accuracy_ratio", self.accuracy_ratio, 0.0, 1.0)
+            require_range("*.accuracy_ratio", self.accuracy_ratio, 0.0, 1.0)
 
 
 class Business(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,10 +57,11 @@ class Business(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Of the requests: 0.05 is 5 % more every month than in the one before."""
 
     def __post_init__(self) -> None:
-        require_range("requests_per_month", self.requests_per_month, 0.0, _REQUESTS_MAX)
+        require_range("business.requests_per_month", self.requests_per_month, 0.0, _REQUESTS_MAX)
         for key in ("review_usd", "error_usd", "one_time_usd"):
-            require_range(key, getattr(self, key), 0.0, _USD_MAX)
-        require_range("growth_ratio_per_month", self.growth_ratio_per_month, *_GROWTH)
+            require_range(f"business.{key}", getattr(self, key), 0.0, _USD_MAX)
+        growth = self.growth_ratio_per_month
+        require_range("business.growth_ratio_per_month", growth, *_GROWTH)
 
 
 class Sensitivity(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,8 +31,9 @@ def main() -> None:
     if options.starts is not None:
         with options.starts.open("a") as file:
             file.write(f"{os.getpid()}\n")
-    if options.exit is not None and not (
-        options.starts is not None and len(options.starts.read_text().splitlines()) > options.exits
+    number = 1 if options.starts is None else len(options.starts.read_text().splitlines())
+    if options.exit is not None and (
+        number == options.exit_in or (options.exit_in is None and number <= options.exits)
     ):
         sys.exit(options.exit)
     if options.deaf:
@@ -53,6 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--starts", type=Path, help="add a line here at each start")
     parser.add_argument("--exit", type=int, help="end with this code before serving ...")
     parser.add_argument("--exits", type=int, default=1_000, help="... in the first so many starts")
+    parser.add_argument("--exit-in", type=int, help="... or in this start alone, from 1")
     parser.add_argument("--tokens", type=Path, help="503 until this file is there")
     parser.add_argument("--empty", action="store_true", help="answers have no token")
     parser.add_argument("--refuse-over", type=int, default=10_000, help="longer prompts: 400")

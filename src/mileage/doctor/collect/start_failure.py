@@ -97,19 +97,25 @@ _SIGNS: Final = (
 
 
 def failure_cause(
-    lines: Sequence[str], exit_code: int | None, *, port: int | None = None
+    lines: Sequence[str],
+    exit_code: int | None,
+    *,
+    port: int | None = None,
+    serving: bool = False,
 ) -> FailureCause | None:
     """The cause that the last lines of a log and the exit code (-9: SIGKILL) tell; None: unknown.
 
     `port` is the one that it serves at: another start does not help where a line says that this
     one is in use. Memory that ended is what the doctor's reader of troubles takes for it.
+    `serving`: it had given tokens, so that it did not fail as starts do: no cause of those is
+    looked for, and its lines may have words of requests in them.
     """
     troubles = LogTroubles()
     for line in log_lines(lines):
         troubles.take(line)
     if "oom_count" in troubles.signals():
         return _OUT_OF_MEMORY
-    for sign in _SIGNS:
+    for sign in _SIGNS if not serving else ():
         found = [line for line in lines if sign.pattern.search(line)]
         if not found:
             continue

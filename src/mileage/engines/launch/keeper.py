@@ -34,6 +34,7 @@ __all__ = ["CANNOT_START", "main"]
 CANNOT_START: Final = 127
 """As of a shell: the program is not there, or is none."""
 _AT_END_S: Final = 10.0
+_GONE_S: Final = 10.0
 
 
 def main() -> int:
@@ -58,7 +59,7 @@ def main() -> int:
     _wait(engine, woken)
     if engine.poll() is None:
         engine.kill()
-    code = engine.wait()  # before the others: whoever reaps it gets its exit code
+    code = _reaped(engine)  # before the others: whoever reaps it gets its exit code
     kill_family()
     return code
 
@@ -111,6 +112,15 @@ def _wait(engine: subprocess.Popen[bytes], woken: int) -> None:
             _reap_orphans(engine.pid)
         if hand in ready and not os.read(hand, 4096):
             return
+
+
+def _reaped(engine: subprocess.Popen[bytes]) -> int:
+    """Its exit code; one that not even SIGKILL ends, as it waits for a disk, is left behind."""
+    try:
+        return engine.wait(_GONE_S)
+    except subprocess.TimeoutExpired:
+        os.write(2, f"process {engine.pid} does not end, though killed: left behind\n".encode())
+        return -signal.SIGKILL
 
 
 def _reap_orphans(engine_pid: int) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
-from mileage.core.errors import EngineError, FileError
-from mileage.doctor.collect.start_failure import FailureCause, failure_cause
+from mileage.core.errors import EngineError
+from mileage.doctor.collect.start_failure import FailureCause
 from mileage.engines.launch.engine_process import EngineProcess
 from mileage.engines.launch.events import (
     Ended,
@@ -31,25 +27,16 @@ from mileage.engines.launch.keeper_params import KeeperParams
 from mileage.engines.launch.launch_command import LaunchCommand
 from mileage.engines.launch.log_stream import LogStream
 from mileage.engines.launch.mps_hold import MpsHold
-from mileage.engines.launch.preload import Preloaded, preload
+from mileage.engines.launch.preloading import PreloadSlot
 from mileage.engines.launch.settings import LaunchSettings
 from mileage.engines.launch.start_history import StartHistory, StartRecord
 from mileage.engines.launch.start_watch import StartWatch
 from mileage.engines.launch.token_client import KeyRefusedError, TokenClient
+from mileage.engines.launch.verdict import NEVER_READY, Verdict, judge
 from mileage.engines.launch.warm_up import WarmTook, default_shapes, warm_up
-from mileage.engines.launch.weight_files import weight_files
 
 __all__ = ["NEVER_READY", "Supervisor"]
 
-NEVER_READY: Final = 1
-"""Exit code of an engine that was ended because it did not become ready."""
-_UNASKED: Final = FailureCause(
-    "ended_unasked",
-    "it ended by itself, though with exit code 0, as vLLM does when its engine core has died",
-    False,
-)
-_UNASKED_CODE: Final = 1
-"""What the launcher makes of an exit code of 0 that nobody asked for."""
 _POLL_S: Final = 0.1
 _RETRY_S: Final = 0.5
 _UNREADY_DRAIN_S: Final = 5.0
@@ -75,10 +62,15 @@ class Supervisor:
         self._log = make_log(self._take_line)
         self._tell, self._history = tell, history
         self._mps = None if settings.mps is None else MpsHold(settings.mps)
+        self._reader: PreloadSlot | None = None
+        if settings.preload is not None:
+            reserve = settings.preload_reserve_bytes
+            self._reader = PreloadSlot(settings.preload, reserve_bytes=reserve)
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
         self._watch: StartWatch | None = None
         self._started_s = 0.0
         self._attempt = 0
+        self._served = False
         self._state = "starting"
         self._why = ""
         self._model: str | None = None
@@ -130,8 +122,7 @@ class Supervisor:
                 return ended.exit_code
             self._state = "failed"
             failures = 1 if ready_for_s >= self._settings.stable_s else failures + 1
-            permanent = ended.permanent and not ended.ready
-            if permanent or failures > self._settings.restarts:
+            if ended.permanent or failures > self._settings.restarts:
                 return ended.exit_code
             await self._pause(failures)
             if self._stopping.is_set():
@@ -152,7 +143,7 @@ class Supervisor:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), pause_s)
 
-    async def _once(self) -> tuple[_Outcome, float]:
+    async def _once(self) -> tuple[Verdict, float]:
         """One life of the engine, and for how long it was ready."""
         try:
             process = await self._start()
@@ -170,7 +161,7 @@ class Supervisor:
                 command=self._command.shown,
             )
         )
-        unneeded = threading.Event()
+        unneeded = asyncio.Event()
         reading = asyncio.create_task(self._preload(unneeded))
         ended = asyncio.create_task(process.wait())
         ready_at_s = None
@@ -315,51 +306,43 @@ class Supervisor:
         process.let_go()
         await drained
 
-    def _end(self, code: int, never: FailureCause | None, *, ready: bool) -> _Outcome:
+    def _end(self, code: int, never: FailureCause | None, *, ready: bool) -> Verdict:
         """Tell how it ended."""
+        assert self._watch is not None
         self._log.end()
-        asked = self._stopping.is_set()
-        # Of a program that nobody knows; a server that is known ends by itself only by a fault.
-        meant = code == 0 and never is None and ready and self._command.kind == "command"
-        cause: FailureCause | None = None
-        if never is not None:
-            cause, code = never, NEVER_READY
-        elif not asked and not meant:
-            cause = failure_cause(self._log.tail(_CAUSE_LINES), code, port=self._command.port)
-            if cause is None and code == 0:
-                cause = _UNASKED
-        self._state = "stopped" if asked else "failed"
+        gave_token = self._watch.moment_s("first_token") is not None
+        found = judge(
+            self._command,
+            code,
+            never,
+            lines=self._log.tail(_CAUSE_LINES),
+            ready=ready,
+            asked=self._stopping.is_set(),
+            gave_token=gave_token,
+            served_before=self._served,
+        )
+        self._served = self._served or gave_token
+        self._state = "stopped" if found.asked else "failed"
+        name = found.cause.name if found.cause is not None else None
         self._tell(
             Ended(
                 after_s=self._after_s(),
-                exit_code=code,
+                exit_code=found.shown_code,
                 ready=ready,
-                asked=asked,
-                cause=cause.name if cause is not None else None,
-                why=cause.told if cause is not None else None,
+                asked=found.asked,
+                cause=name,
+                why=found.cause.told if found.cause is not None else None,
                 tail=tuple(self._log.tail(_TAIL_LINES)),
             )
         )
-        if not ready and not asked:
-            name = cause.name if cause is not None else None
-            self._remember(ready=False, cause=name, exit_code=code)
-        permanent = cause is not None and cause.permanent
-        if code == 0 and not (asked or meant):
-            code = _UNASKED_CODE
-        return _Outcome(exit_code=code, ready=ready, permanent=permanent, meant=meant)
+        if not ready and not found.asked:
+            self._remember(ready=False, cause=name, exit_code=found.shown_code)
+        return found
 
-    async def _preload(self, unneeded: threading.Event) -> None:
-        wanted, settings = self._settings.preload, self._settings
-        if wanted is None:
+    async def _preload(self, unneeded: asyncio.Event) -> None:
+        if self._reader is None:
             return
-        try:
-            paths = weight_files(wanted, os.environ)
-        except FileError as error:
-            result = Preloaded(files=0, bytes=0, bytes_total=0, seconds=0.0, stopped=str(error))
-        else:
-            result = await asyncio.to_thread(
-                preload, paths, reserve_bytes=settings.preload_reserve_bytes, stop=unneeded
-            )
+        result = await self._reader.run(unneeded)
         self._tell(Preload(after_s=self._after_s(), result=result))
 
     def _remember(self, *, ready: bool, cause: str | None, exit_code: int | None) -> None:
@@ -385,12 +368,3 @@ class Supervisor:
 
     def _after_s(self) -> float:
         return time.monotonic() - self._started_s
-
-
-class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """`permanent`: another start ends the same way; `meant`: it was to end, though not told to."""
-
-    exit_code: int
-    ready: bool
-    permanent: bool
-    meant: bool

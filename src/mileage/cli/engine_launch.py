@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import sys
 from collections.abc import Callable
@@ -18,14 +17,14 @@ from mileage.cli import engine_launch_arguments as arguments
 from mileage.cli.config import state_directory
 from mileage.cli.engine_launch_plan import planned_command
 from mileage.cli.engine_launch_show import show_event
+from mileage.cli.ready_file import ReadyFile
 from mileage.cli.terminal_text import safe_text
-from mileage.cli.whole_file import check_place, whole_file
 from mileage.core.bounds import require_at_least
 from mileage.core.errors import ConfigError, MileageError
 from mileage.engines.launch.events import Ended, LaunchEvent, Ready, Stopping
 from mileage.engines.launch.family import adopt_orphans
 from mileage.engines.launch.launch_command import LaunchCommand
-from mileage.engines.launch.log_stream import Echo, LogStream
+from mileage.engines.launch.log_stream import Echo, LogStream, check_log
 from mileage.engines.launch.ready_server import ReadyServer
 from mileage.engines.launch.settings import LaunchSettings, MpsSettings
 from mileage.engines.launch.start_history import StartHistory
@@ -148,9 +147,14 @@ def _run(
     shown: _Shown,
     ready: tuple[str, int] | None,
 ) -> None:
-    if shown.ready_file is not None:
-        check_place(shown.ready_file, key="--ready-file")
-    code = asyncio.run(_Launched(command, settings, shown, ready).run())
+    if shown.log is not None:
+        check_log(shown.log)
+    file = None if shown.ready_file is None else ReadyFile(shown.ready_file)
+    try:
+        code = asyncio.run(_Launched(command, settings, shown, ready, file).run())
+    finally:
+        if file is not None:
+            file.close()
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)
 
@@ -173,9 +177,10 @@ class _Launched:
         settings: LaunchSettings,
         shown: _Shown,
         ready: tuple[str, int] | None,
+        file: ReadyFile | None,
     ) -> None:
         self._command, self._settings, self._shown = command, settings, shown
-        self._ready = ready
+        self._ready, self._file = ready, file
         self._console = Console(stderr=True, highlight=False)
         self._stderr = Echo(sys.stderr.fileno())
         self._stdout = Echo(sys.stdout.fileno()) if shown.as_json else None
@@ -195,7 +200,6 @@ class _Launched:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
-        self._unready()  # one that was killed left its file
         try:
             if server is not None:
                 await server.start()
@@ -204,7 +208,6 @@ class _Launched:
         finally:
             if server is not None:
                 await server.stop()
-            self._unready()
             for echo in (self._stderr, self._stdout):
                 if echo is not None:
                     await asyncio.to_thread(echo.close)
@@ -219,18 +222,12 @@ class _Launched:
         with self._console.capture() as lines:
             show_event(self._console, event, quiet=self._shown.quiet)
         self._stderr.tell(lines.get())
-        if self._shown.ready_file is None:
+        if self._file is None:
             return
         if isinstance(event, Ready):
             try:
-                with whole_file(self._shown.ready_file, key="--ready-file") as file:
-                    file.write(msgspec.json.encode(event) + b"\n")
+                self._file.write(event)
             except MileageError as error:
                 self._stderr.tell(f"{error}\n")
         elif isinstance(event, Stopping | Ended):
-            self._unready()
-
-    def _unready(self) -> None:
-        if self._shown.ready_file is not None:
-            with contextlib.suppress(OSError):
-                self._shown.ready_file.unlink(missing_ok=True)
+            self._file.remove()

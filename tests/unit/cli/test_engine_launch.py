@@ -44,6 +44,8 @@ def run(*words: str) -> Any:
         (("vllm", "--mps-pipe-dir", "/x"), "--mps-pipe-dir"),
         (("vllm", "--ready-file", "/nowhere/at/all/ready"), "--ready-file"),
         (("vllm", "--model", "m", "--", "n"), "--model"),
+        (("vllm", "--log", "/dev/null/launch.log"), "--log"),
+        (("vllm", "--log", "/"), "--log"),
     ],
 )
 def test_what_is_refused(words: tuple[str, ...], key: str) -> None:

@@ -11,15 +11,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from mileage.core.errors import ConfigError
 from mileage.engines.embedded.child_log import ChildLog
 
-__all__ = ["Echo", "LogStream"]
+__all__ = ["Echo", "LogStream", "check_log"]
 
 _LINE_BYTES_MAX: Final = 16_384
 _FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 _QUEUE_MAX: Final = 1024
 _CLOSE_S: Final = 2.0
 _ENDS: Final = re.compile(rb"[\r\n]")
+
+
+def check_log(path: Path) -> None:
+    """Raises ConfigError, of --log, where nothing can be written to the end of this file.
+
+    Its directory is made where there is none. Later a disk that is full costs lines, not the
+    engine; a name that is wrong would cost all of them.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        expected = f"a file that can be written to ({error.strerror or error})"
+        raise ConfigError("--log", str(path), expected) from None
 
 
 class LogStream:

@@ -39,7 +39,7 @@ class Source:
 def watched(source: Source, store: object, utc_s: object) -> GpuWatch:
     watch = GpuWatch({"a": source}, store, period_s=0.0, utc_s=utc_s)  # type: ignore[arg-type]
     watch.start()
-    assert source.done.wait(20.0)
+    assert source.done.wait(60.0)
     return watch
 
 

@@ -46,7 +46,7 @@ class Site:
 
 def with_site(tmp_path: Path, check: Callable[[Site], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await check(Site(tmp_path / "mileage.toml"))
 
     asyncio.run(main())

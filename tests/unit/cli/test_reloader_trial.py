@@ -45,7 +45,7 @@ class Site:
 
 
 def with_site(tmp_path: Path, check: Callable[[Site], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(check(Site(tmp_path / "mileage.toml")), 20))
+    asyncio.run(asyncio.wait_for(check(Site(tmp_path / "mileage.toml")), 60))
 
 
 def test_settings_stand_over_file_and_flags_until_the_trial_ends(tmp_path: Path) -> None:

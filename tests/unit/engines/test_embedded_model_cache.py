@@ -123,7 +123,7 @@ def test_a_waiting_one_goes_on_when_the_first_is_done(tmp_path: Path) -> None:
     thread = threading.Thread(target=second)
     with exclusive(lock, stop):
         thread.start()
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         order.append("first")
-    thread.join(10)
+    thread.join(60)
     assert order == ["first", "second"]

@@ -196,7 +196,7 @@ def test_a_later_wake_puts_off_no_earlier_one() -> None:
         made = driver(MemoryLog())
         made.controller = cast("Controller", sleeper)
         made.handle(ReplicaUp("a", ("m",)), time.monotonic())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(sleeper.heard) < 2:  # noqa: ASYNC110 -- a timer of the driver's
                 await asyncio.sleep(0)
         made.stop()

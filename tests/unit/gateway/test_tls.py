@@ -55,6 +55,6 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: P
     certificate, key = write_certificate(tmp_path)
     locked = tmp_path / "locked.pem"
     command = ["openssl", "ec", "-in", str(key), "-aes256", "-passout", "pass:secret"]
-    subprocess.run([*command, "-out", str(locked)], check=True, capture_output=True, timeout=30)
+    subprocess.run([*command, "-out", str(locked)], check=True, capture_output=True, timeout=60)
     with pytest.raises(ConfigError, match="needs a password"):
         tls_context(config(certificate, locked))

@@ -164,13 +164,13 @@ def test_a_driver_that_hangs_takes_one_thread_and_no_more() -> None:
 
     def load() -> Any:
         asked.set()
-        goes_on.wait(20)
+        goes_on.wait(60)
         raise EngineError("nvml", "at last")
 
     async def story() -> None:
         source = GpuBusy(NvmlLooks(NvmlTelemetry(load=load)), NVML)
         first = asyncio.create_task(source.read())
-        await asyncio.to_thread(asked.wait, 20)
+        await asyncio.to_thread(asked.wait, 60)
         for _ in range(3):
             with pytest.raises(EngineError, match="has not come back"):
                 await source.read()

@@ -124,7 +124,7 @@ class Site:
         async def main() -> None:
             self.warm_up.start()
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while self.warm_up.totals.ending is None:  # noqa: ASYNC110 -- virtual time
                         await asyncio.sleep(0)
             finally:

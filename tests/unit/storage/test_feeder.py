@@ -178,9 +178,9 @@ def test_the_thread_outlives_errors_shows_them_and_recovers(
     open_writer().finish(timeline(0))
     feeder = Feeder(tmp_path, interval_s=0.001, open_store=Failing)
     feeder.start()
-    assert failed.wait(30)
+    assert failed.wait(60)
     failed.clear()
-    assert failed.wait(30)
+    assert failed.wait(60)
     assert feeder.status().error == "unforeseen"
     recovered.set()
     assert feeder.stop(timeout_s=30)

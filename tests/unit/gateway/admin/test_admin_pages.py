@@ -131,5 +131,5 @@ def test_a_form_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         messages.append(message)
 
     scope = scope_of("POST", "/login", {})
-    asyncio.run(asyncio.wait_for(plane.app(scope, receive, send), 5))
+    asyncio.run(asyncio.wait_for(plane.app(scope, receive, send), 60))
     assert messages[0]["status"] == 408

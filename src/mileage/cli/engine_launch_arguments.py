@@ -61,7 +61,12 @@ ModelName = Annotated[str | None, typer.Option("--model", help="Path or name of 
 LaunchHost = Annotated[str | None, typer.Option("--host", help="Where it serves. [127.0.0.1]")]
 LaunchPort = Annotated[
     int | None,
-    typer.Option("--port", min=0, max=65535, help="Its port; 0: a free one. [the engine's own]"),
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        help="Its port; 0: a free one. [the engine's own; llama.cpp: 8090]",
+    ),
 ]
 ReadyPort = Annotated[
     int | None,

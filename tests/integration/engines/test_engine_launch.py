@@ -319,6 +319,7 @@ def test_a_program_that_is_not_there() -> None:
     assert code == 127
     assert isinstance(told[-1], Ended)
     assert told[-1].cause == "program_missing"
+    assert "give the path of vllm by --executable, or by --python" in (told[-1].why or "")
     assert "/nowhere/vllm: cannot be started: No such file or directory" in told[-1].tail[0]
 
 

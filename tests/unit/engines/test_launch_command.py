@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ from mileage.engines.launch.warm_up import WarmShape, default_shapes, parse_shap
             "llamacpp",
             ["-m", "m.gguf"],
             {"executable": "/b/llama-server"},
-            "/b/llama-server -m m.gguf --host 127.0.0.1 --port 8080",
+            "/b/llama-server -m m.gguf --host 127.0.0.1 --port 8090",
             id="llama-server, its own model",
         ),
         pytest.param(
@@ -75,6 +76,11 @@ def test_the_command(kind: Any, words: list[str], options: dict[str, Any], expec
         ("llamacpp", [], {"python": "p"}, "--python"),
         ("vllm", [], {"python": "p", "executable": "e"}, "--python"),
         ("command", [], {}, "COMMAND"),
+        ("command", ["serve", "--port", "{prot}"], {}, "COMMAND"),
+        ("command", ["serve", "--at={hots}:{port}"], {}, "COMMAND"),
+        ("command", ["serve", "{model}"], {}, "COMMAND"),
+        ("llamacpp", ["-m", "m", "--api-key-file", "/nowhere/keys"], {}, "--api-key-file"),
+        ("llamacpp", ["-m", "m", "--api-key-file=/dev/null"], {}, "--api-key-file"),
         ("command", ["a"], {"executable": "e"}, "--executable"),
     ],
 )
@@ -122,6 +128,9 @@ def test_what_is_known_of_it() -> None:
         ("llamacpp", "-m m -hft SECRET"),
         ("llamacpp", "-m m --hf-token SECRET"),
         ("command", "./serve --api-key SECRET"),
+        ("command", "./serve --auth-token=SECRET"),
+        ("command", "./serve --admin_password SECRET"),
+        ("command", "env HF_TOKEN=SECRET OPENAI_API_KEY=SECRET ./serve"),
     ],
 )
 def test_secrets_are_not_shown(kind: Any, words: str) -> None:
@@ -157,6 +166,50 @@ def test_the_key_that_it_is_asked_with(
 def test_other_flags_are_no_beginning_of_a_secret_one() -> None:
     words = ["m", "--host", "h", "--api-server-count", "2", "--hf-overrides", "{}", "--", "x"]
     assert "***" not in launch_command("vllm", words).shown
+
+
+def test_what_is_no_secret_of_any_command_is_shown() -> None:
+    words = [
+        "./serve",
+        "--pad-token",
+        "5",
+        "--key-bits",
+        "8",
+        "--tokenizer",
+        "t",
+        "secret",
+        "--kv-cache-dtype=fp8",
+    ]
+    assert launch_command("command", words).shown == tuple(words)
+
+
+@pytest.mark.parametrize(
+    "word", ["${HOME}/x", '{"a":{"b":1}}', "{{bos_token}}", "{ print }", "{}", "{0}", "a{,b}"]
+)
+def test_braces_that_are_no_places_are_left_alone(word: str) -> None:
+    assert launch_command("command", ["serve", word], port=5).words == ("serve", word)
+
+
+def test_an_unknown_place_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"\{prot\}.*\{host\} and \{port\}"):
+        launch_command("command", ["serve", "{prot}"])
+
+
+def test_the_key_of_llama_cpps_file(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("\nfirst\nsecond\n")
+    words = ["-m", "m", "--api-key-file", str(tmp_path / "keys")]
+    command = launch_command("llamacpp", words, environ={})
+    assert command.api_key == "first"
+    assert "first" not in " ".join(command.words)
+    assert launch_command("llamacpp", words, environ={"LLAMA_API_KEY": "k"}).api_key == "k"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [("vllm", "--python"), ("llamacpp", "llama-server by --executable"), ("command", "after --")],
+)
+def test_where_a_missing_program_may_be_named(kind: Any, hint: str) -> None:
+    assert hint in launch_command(kind, ["m"]).missing_hint
 
 
 def test_shapes_up_to_the_active_limit_and_the_models_length() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
@@ -32,6 +34,8 @@ class _Program(NamedTuple):
     """That runs the module where nothing is said: not all releases have the program."""
 
 
+_PLACE: Final = re.compile(r"(?<![${])\{([A-Za-z_]\w*)\}(?!\})")
+"""What reads as one of ours: not `${HOME}`, nor `{{ x }}` of a template."""
 _PROGRAMS: Final[dict[str, _Program]] = {
     "vllm": _Program(
         ("vllm", "serve"), ("vllm.entrypoints.openai.api_server",), (), 8000, "VLLM_API_KEY"
@@ -45,7 +49,7 @@ _PROGRAMS: Final[dict[str, _Program]] = {
         "python3",
     ),
     "llamacpp": _Program(
-        ("llama-server",), None, ("--model", "-m", "--hf-repo", "-hf"), 8080, "LLAMA_API_KEY"
+        ("llama-server",), None, ("--model", "-m", "--hf-repo", "-hf"), 8090, "LLAMA_API_KEY"
     ),
 }
 _TLS_FLAGS: Final = ("--ssl-keyfile", "--ssl-certfile", "--ssl-key-file", "--ssl-cert-file")
@@ -57,6 +61,13 @@ _SECRET_FLAGS: Final = (
     "--ssl-keyfile-password",
 )
 """What vLLM, SGLang and llama.cpp take that nobody else may read."""
+_SECRET_NAME: Final = re.compile(
+    r"(?:^|[-_])(?:(?:hf|hub|auth|access|api|bearer|admin)[-_]?(?:key|token)|password|secret)$"
+    r"|^--?token$",
+    re.IGNORECASE,
+)
+"""Of a flag, or a variable before `=`, of a program that nobody knows."""
+_KEY_FILE: Final = "--api-key-file"
 _ABBREVIATING: Final = ("vllm", "sglang")
 """Kinds that know a flag by its beginning, as Python's argparse does."""
 _WHOLE_FLAGS: Final = ("--ssl-keyfile",)
@@ -84,7 +95,11 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
         for word in self.words:
             flag, equals, _ = word.partition("=")
             hidden = hidden and not word.startswith("-")
-            secret = _is_flag(flag, _SECRET_FLAGS, abbreviated=self.kind in _ABBREVIATING)
+            secret = _is_flag(flag, _SECRET_FLAGS, abbreviated=self.kind in _ABBREVIATING) or (
+                self.kind == "command"
+                and (bool(equals) or flag.startswith("-"))
+                and _SECRET_NAME.search(flag) is not None
+            )
             found.append("***" if hidden else f"{flag}=***" if secret and equals else word)
             hidden = hidden or (secret and not equals)
         return tuple(found)
@@ -99,6 +114,17 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
     def engine_kind(self) -> EngineKind:
         """As the gateway calls it."""
         return "openai" if self.kind == "command" else self.kind
+
+    @property
+    def missing_hint(self) -> str:
+        """What helps where its program is not there."""
+        if self.kind == "command":
+            return "give its path as the first word after --"
+        program = _PROGRAMS[self.kind]
+        hint = f"give the path of {program.executable[0]} by --executable"
+        if program.module is not None:
+            hint += ", or by --python the Python of the environment that has it"
+        return hint
 
     def number(self, *flags: str) -> int | None:
         """The whole number of the last of these flags on the command line; None without one."""
@@ -179,14 +205,31 @@ def launch_command(
 
 
 def _api_key(kind: LaunchKind, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """One of its keys. llama.cpp parts them by commas, to all others a comma is part of the key."""
+    """One of its keys. llama.cpp parts them by commas, to all others a comma is part of the key.
+
+    llama.cpp takes them out of a file as well, one a line. Raises ConfigError where that has none.
+    """
     found = _flag(words, ("--api-key",), abbreviated=kind in _ABBREVIATING)
     variable = _PROGRAMS[kind].key_variable if kind in _PROGRAMS else None
     if found is None and variable is not None:
         found = environ.get(variable)
     if found and kind == "llamacpp":
         found = next((key for key in found.split(",") if key), None)
+    if not found and kind == "llamacpp" and (file := _flag(words, (_KEY_FILE,))) is not None:
+        found = _key_of(file)
     return found or None
+
+
+def _key_of(file: str) -> str:
+    try:
+        lines = Path(file).read_text().splitlines()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(_KEY_FILE, file, f"a file with API keys, one a line ({why})") from None
+    found = next((line for line in lines if line), None)  # as it is: llama.cpp strips nothing
+    if found is None:
+        raise ConfigError(_KEY_FILE, file, "a file with API keys, one a line: this has none")
+    return found
 
 
 def _any_command(
@@ -203,12 +246,8 @@ def _any_command(
     if not words:
         raise ConfigError("COMMAND", "", "after --: a program and its arguments")
     at = _where(words, host, port, 8000)
-    put = {"{host}": at[0], "{port}": str(at[1])}
-    made = []
-    for word in words:
-        for place, value in put.items():
-            word = word.replace(place, value)
-        made.append(word)
+    put = {"host": at[0], "port": str(at[1])}
+    made = [_PLACE.sub(lambda found: put[found[1]], _known_places(word, put)) for word in words]
     return LaunchCommand(
         kind="command",
         words=tuple(made),
@@ -217,6 +256,16 @@ def _any_command(
         model=model,
         api_key=_api_key("command", made, {}),
     )
+
+
+def _known_places(word: str, known: Collection[str]) -> str:
+    """The word itself; ConfigError where it has another place than these."""
+    for found in _PLACE.finditer(word):
+        if found[1] not in known:
+            places = " and ".join(f"{{{name}}}" for name in known)
+            expected = f"{places} alone; braces of the program's own with a space in them: {{ x }}"
+            raise ConfigError("COMMAND", found[0], expected)
+    return word
 
 
 def _where(

@@ -19,6 +19,7 @@ _UNASKED: Final = FailureCause(
     "it ended by itself, though with exit code 0, as vLLM does when its engine core has died",
     False,
 )
+_MISSING: Final = "program_missing"
 _UNASKED_CODE: Final = 1
 """What the launcher makes of an exit code of 0 that nobody asked for."""
 
@@ -66,6 +67,8 @@ def judge(
         cause = failure_cause(lines, code, port=command.port, serving=gave_token)
         if cause is None and code == 0:
             cause = _UNASKED
+        if cause is not None and cause.name == _MISSING:
+            cause = cause._replace(told=f"{cause.told}: {command.missing_hint}")
     unasked = code == 0 and not (asked or meant)
     return Verdict(
         exit_code=_UNASKED_CODE if unasked else code,

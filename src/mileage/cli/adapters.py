@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 from mileage.cli.config import Config
 from mileage.cli.replicas import EMBEDDED, Replicas
 from mileage.core.adapter_loader import AdapterLoader
+from mileage.core.errors import ModelFileError
 from mileage.core.events import Event
 from mileage.core.replica import Adapter
 from mileage.core.request import Endpoint
 from mileage.engines.embedded.adapters import EmbeddedAdapters
 from mileage.engines.embedded.hub_model import fetch_hub_model
+from mileage.engines.embedded.model_files import read_header
 from mileage.engines.embedded.resolve import served_name
 from mileage.engines.host_cache import HostCache
 from mileage.engines.lora_endpoints import LoraEndpoints
@@ -36,7 +38,8 @@ _log = logging.getLogger(__name__)
 class Adapters:
     """The desk, a loader for each replica that can load, and the files kept in memory.
 
-    `retarget` lets the workers call a replica anew, after it has moved.
+    `deliver` and `heard` are the workers': see AdapterDesk. `retarget` lets them call a replica
+    anew, after it has moved.
     """
 
     def __init__(
@@ -45,19 +48,23 @@ class Adapters:
         model_path: Path | None,
         *,
         deliver: Callable[[Event], None],
+        heard: Callable[[float], Awaitable[bool]],
         retarget: Callable[[], None],
     ) -> None:
         self._replicas, self._model_path, self._retarget = replicas, model_path, retarget
         self.desk = AdapterDesk(
             deliver=deliver,
+            heard=heard,
             told_anew=replicas.tell_again,
             look_again=replicas.look_again,
             locate=self._locate,
+            fetch=self._fetch,
         )
         self._embedded: EmbeddedAdapters | None = None
         self._cache = HostCache()
         self._config: Config | None = None
-        self._files: dict[str, Path] = {}
+        self._fetched: dict[str, Path] = {}
+        """Files of the hub, by the path that is configured."""
         replicas.desk = self.desk
 
     def configure(self, config: Config) -> None:
@@ -66,6 +73,10 @@ class Adapters:
         self.desk.configure(config.lora, config.adapters, self._loaders(config))
         for engine in self._replicas.engines:
             self._replicas.tell_again(engine.name)
+
+    def withhold(self, config: Config) -> None:
+        """What is another adapter in this configuration, or none, is not used from now on."""
+        self.desk.withhold(config.adapters)
 
     def states(self) -> AdapterStates:
         """How all stand."""
@@ -133,36 +144,54 @@ class Adapters:
         await self._replicas.move_embedded(held)
         self._retarget()
 
-    def _locate(self, replica: str, adapter: AdapterConfig) -> str:
-        """Where the replica's engine finds it; a file from the hub is fetched for our own."""
+    def _locate(self, replica: str, adapter: AdapterConfig) -> str | None:
+        """Where the replica's engine finds it; a file from the hub is fetched for our own first."""
         if replica != EMBEDDED or self._model_path is None:
             return adapter.path.removeprefix("hf:")
-        if adapter.path.startswith("hf:"):
-            path = fetch_hub_model(adapter.path, progress=lambda label, done, total: None)
-        else:
-            path = Path(adapter.path).expanduser()
-        self._files[adapter.name] = path
-        return str(path)
+        if not adapter.path.startswith("hf:"):
+            return str(Path(adapter.path).expanduser())
+        path = self._fetched.get(adapter.path)
+        return str(path) if path is not None and path.exists() else None
+
+    def _fetch(self, adapter: AdapterConfig) -> None:
+        """Blocks for as long as the hub takes."""
+        path = fetch_hub_model(adapter.path, progress=lambda label, done, total: None)
+        self._fetched[adapter.path] = path
 
     async def _keep_files(self) -> None:
         """Keep the files of what is wanted most in memory."""
+        looked_at: tuple[AdapterConfig, ...] = ()
         while True:
             config = self._config
+            if self._model_path is not None and config and config.adapters != looked_at:
+                looked_at = config.adapters
+                await asyncio.to_thread(_warn_of_absent, looked_at)
             if config is not None and config.adapters:
                 order = sorted(
                     self.desk.states().adapters, key=lambda each: (not each.pinned, -each.heat)
                 )
-                paths = [self._file(each.name, each.path) for each in order]
+                paths = [self._file(each.path) for each in order]
                 found = [path for path in paths if path is not None]
                 bytes_max = config.lora.host_cache_bytes
                 with contextlib.suppress(OSError):
                     await asyncio.to_thread(self._cache.keep, found, bytes_max)
             await asyncio.sleep(_CACHE_S)
 
-    def _file(self, name: str, path: str) -> Path | None:
+    def _file(self, path: str) -> Path | None:
         if path.startswith("hf:"):
-            return self._files.get(name)
+            return self._fetched.get(path)
         try:
             return Path(path).expanduser()
         except RuntimeError:  # a user whom only the engine's machine knows
             return None
+
+
+def _warn_of_absent(adapters: Iterable[AdapterConfig]) -> None:
+    """The engine of our own reads files of this machine: who asks for one that is not there is
+    refused, and whoever has configured it is to know before."""
+    for adapter in adapters:
+        try:
+            if not adapter.path.startswith("hf:"):
+                read_header(Path(adapter.path).expanduser())
+        except (ModelFileError, RuntimeError) as error:
+            _log.warning("adapter %s cannot be loaded: %s", adapter.name, error)

@@ -91,7 +91,11 @@ class Host(FleetState):
             live=self._live,
         )
         self._adapters = Adapters(
-            self._replicas, model_path, deliver=self._deliver, retarget=self._retarget
+            self._replicas,
+            model_path,
+            deliver=self._deliver,
+            heard=self._heard,
+            retarget=self._retarget,
         )
         self._supervisor: Supervisor | None = None
         self._budgets: BudgetDesk | None = None
@@ -114,8 +118,7 @@ class Host(FleetState):
             admin = await self._start_admin(parts)
             if await unless(self._stop_asked, self._start_serving(sockets, parts)):
                 if await unless(self._stop_asked, self._replicas.up.wait()):
-                    host, port = sockets[0].getsockname()[:2]
-                    ready(self._listening(host, port, admin))
+                    ready(self._listening(sockets[0].getsockname(), admin))
                 await self._stop_asked.wait()
                 assert self._supervisor is not None
                 self._supervisor.drain()
@@ -242,12 +245,10 @@ class Host(FleetState):
         self._start_experiments(parts)
         await supervisor.start()
         await self._replicas.watch(parts)
-        for run in (self._adapters.run, self.model_desk().run):
+        for run in (self._adapters.run, self.model_desk().run, self._reloader.run):
             task = asyncio.get_running_loop().create_task(run())
             parts.push_async_callback(_end, task)
         self._serving = True
-        reloading = asyncio.get_running_loop().create_task(self._reloader.run())
-        parts.push_async_callback(_end, reloading)
 
     def _make_sleepers(self, paths: Mapping[str, Path], replicas: Replicas) -> Sleepers:
         return Sleepers(
@@ -288,7 +289,6 @@ class Host(FleetState):
 
     def _start_telemetry(self, parts: contextlib.AsyncExitStack) -> None:
         """Start what looks at the engines' GPUs; it ends before the feeder does."""
-        own = self._model_path is not None
         telemetry = self._telemetry = GatewayTelemetry(
             self._ledger.note_gpu_minutes,
             partial(
@@ -297,7 +297,7 @@ class Host(FleetState):
                 log_level=self._log_level,
                 pids=self._replicas.pids,
             ),
-            own_engine=own,
+            own_engine=self._model_path is not None,
         )
         parts.push_async_callback(asyncio.to_thread, telemetry.stop)
         telemetry.configure(self._config.telemetry, self._replicas.engines)
@@ -339,6 +339,7 @@ class Host(FleetState):
         if self._telemetry is not None:
             self._telemetry.configure(config.telemetry, self._replicas.engines)
         self._configure_budgets(config)  # before the workers ask for them
+        self._adapters.withhold(config)  # before others may use what has the same name
         self._supervisor.configure(version, self._gateway_config(config))
         if self._experiments is not None:
             self._experiments.configure(config.experiment)
@@ -375,12 +376,15 @@ class Host(FleetState):
         if self._supervisor is not None:
             self._supervisor.deliver(event)
 
-    def _listening(self, host: str, port: int, admin: AdminServer | None) -> Listening:
+    async def _heard(self, timeout_s: float) -> bool:
+        return self._supervisor is None or await self._supervisor.heard(timeout_s)
+
+    def _listening(self, address: Any, admin: AdminServer | None) -> Listening:
         admin_url = admin.url.rstrip("/") if admin is not None else None
         assert self._supervisor is not None
         token_file = token_path(self._config.admin, self._state_directory)
         return Listening(
-            url=shown_url(host, port, tls=self._config.server.tls_cert is not None),
+            url=shown_url(*address[:2], tls=self._config.server.tls_cert is not None),
             admin_url=admin_url,
             admin_token_file=str(token_file) if admin_url and token_file else None,
             ledger=str(self._ledger.directory) if self._config.ledger.enabled else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mileage.core.request import Endpoint
+from mileage.core.request import Endpoint, Request
 from mileage.gateway.refusals import Refusal
 from mileage.policy.residency.adapters import AdapterConfig
 
@@ -29,6 +29,11 @@ class AdapterAccess:
         if self._endpoints is not None and endpoint not in self._endpoints:
             message = f"the engine does not take adapters here, but at {sorted(self._endpoints)}"
             raise Refusal(501, message, code="endpoint_not_supported")
+
+    def allows(self, request: Request) -> bool:
+        """Whether its model is none of these, or one that its tenant may use."""
+        adapter = self.names.get(request.model)
+        return adapter is None or adapter.tenant in (None, request.tenant)
 
     def seen_by(self, tenant: str, names: Iterable[str]) -> list[str]:
         """Those of the models that the tenant is to know of."""

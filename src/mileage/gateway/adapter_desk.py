@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-
-import msgspec
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from pathlib import PurePath
 
 from mileage.core.adapter_loader import AdapterFile, AdapterLoader
-from mileage.core.errors import MileageError
-from mileage.core.events import Event, Loadable, LoadFailed, ReplicaUp
+from mileage.core.errors import EngineError, MileageError
+from mileage.core.events import Event, LoadFailed, ReplicaUp
+from mileage.gateway.adapter_fetches import AdapterFetches
 from mileage.gateway.adapter_metrics import AdapterMetrics
 from mileage.gateway.adapter_state import AdapterState, AdapterStates, PlacesState
+from mileage.gateway.adapter_view import AdapterView, without_paths
 from mileage.policy.residency.adapters import AdapterConfig, LoraConfig
 from mileage.policy.residency.keeper import AdapterChange, AdapterKeeper
 
@@ -24,7 +26,11 @@ _LOOK_S = 1.0
 _HURRY_S = 0.05
 """So often it is looked while requests wait."""
 _SETTLE_S = 0.2
-"""From when workers were told that an adapter goes until it does: what they have sent is there."""
+"""From when workers have heard that an adapter goes until it does: what they have sent is there."""
+_HEARD_S = 10.0
+"""So long it is waited for workers to hear that."""
+_CHECK_S = 1.0
+"""A replica that was asked what it serves has told by then."""
 _UNASKED_S = 3.0
 """A worker that said that requests wait is believed so long without a report that has them."""
 _RETRY_S = 1.0
@@ -34,33 +40,38 @@ _log = logging.getLogger(__name__)
 class AdapterDesk:
     """Drives an AdapterKeeper: all events of replicas pass through it, and what workers report.
 
-    `deliver` tells all workers an event. `told_anew` is asked to tell the workers of a replica
-    again, `look_again` to ask the replica what it serves. `locate` gives the path of an adapter for
-    a replica's engine, and may fetch it: it runs in a thread.
+    `deliver` tells all workers an event; `heard` waits until they have taken in what they were told
+    so far, for so many seconds at the most, and is false where some have not. `told_anew` is asked
+    to tell the workers of a replica again, `look_again` to ask the replica what it serves. `locate`
+    gives the path of an adapter for a replica's engine, at once; None: it is to be fetched first.
+    `fetch` does that: it runs in a thread.
     """
 
     def __init__(
         self,
         *,
         deliver: Callable[[Event], None],
+        heard: Callable[[float], Awaitable[bool]],
         told_anew: Callable[[str], None],
         look_again: Callable[[str], None],
-        locate: Callable[[str, AdapterConfig], str],
+        locate: Callable[[str, AdapterConfig], str | None],
+        fetch: Callable[[AdapterConfig], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._deliver, self._told_anew, self._look_again = deliver, told_anew, look_again
-        self._locate = locate
+        self._deliver, self._heard = deliver, heard
+        self._told_anew, self._look_again = told_anew, look_again
+        self._locate, self._fetches = locate, AdapterFetches(fetch)
         self._clock = clock
         self._config = LoraConfig()
         self._catalogue: dict[str, AdapterConfig] = {}
         self._keeper = AdapterKeeper(self._config)
         self._loaders: dict[str, AdapterLoader] = {}
-        self._going: dict[str, frozenset[str]] = {}
-        """By replica: what is unloaded, or about to be, and still told to be there, or will be."""
-        self._loadable: dict[str, tuple[str, ...]] = {}
+        self._view = AdapterView(self._keeper, deliver)
         self._waiting: dict[int, Mapping[str, int]] = {}
         self._asked: dict[str, float] = {}
         self._uses: dict[str, int] = {}
+        self._crowded: dict[str, float] = {}
+        """Adapters that there is no slot for, and when workers were told so."""
         self._hurry = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.metrics = AdapterMetrics()
@@ -79,39 +90,29 @@ class AdapterDesk:
         self._catalogue = {adapter.name: adapter for adapter in adapters}
         self._loaders = dict(loaders)
         self._keeper.configure(config, self._catalogue.values())
-        for name, places in self._keeper.places.items():
-            if name not in self._loaders:
-                self._keeper.replica_down(name)
-                self._going.pop(name, None)
-                if self._loadable.pop(name, ()):
-                    self._deliver(Loadable(name, ()))
-            else:
-                outdated = places.stale | places.outdated
-                self._going[name] = self._going.get(name, frozenset()) | outdated
+        self._view.configure(self._catalogue, self._loaders)
         self._hurry.set()
 
+    def withhold(self, adapters: Iterable[AdapterConfig]) -> None:
+        """What is another adapter among these, or none, is not used from now on: to be told before
+        workers work by a configuration with these, which may give its name to other tenants."""
+        self._view.withhold({adapter.name: adapter for adapter in adapters})
+        for replica in self._loaders:
+            self._told_anew(replica)
+
     def up(self, event: ReplicaUp) -> ReplicaUp:
-        """A replica is up: what workers are to be told of it, without what is being unloaded."""
+        """A replica is up: what workers are to be told of it, without what is being unloaded, and
+        without adapters that nobody has configured."""
         loader = self._loaders.get(event.replica)
         if loader is None:
-            return event
-        going = self._going.get(event.replica, frozenset()) & frozenset(event.models)
-        places = self._keeper.places.get(event.replica)
-        if places is not None:  # hidden before it is there, so that nobody ever sees it
-            going |= places.outdated
-        self._going[event.replica] = going
-        hidden = going if places is None else going - places.stale
-        names = [each.model for each in event.adapters if each.model not in hidden]
-        self._keeper.replica_up(event.replica, event.models, names, loader.slots, self._clock())
-        self._tell_loadable(event)
+            return without_paths(event)
+        shown = self._view.up(event, loader.slots, self._clock())
         self._hurry.set()
-        if not going:
-            return event
-        return msgspec.structs.replace(
-            event,
-            models=tuple(name for name in event.models if name not in going),
-            adapters=tuple(each for each in event.adapters if each.model not in going),
-        )
+        return shown
+
+    def loadable(self, replica: str) -> tuple[str, ...]:
+        """What workers were told that it loads when asked."""
+        return self._view.loadable(replica)
 
     def down(self, replica: str) -> None:
         """A replica is down."""
@@ -123,10 +124,18 @@ class AdapterDesk:
             return
         refusal = self._keeper.refusal(model, self._clock())
         if refusal is not None:
-            self._deliver(LoadFailed(model, refusal.reason, refusal.retry_after_s))
+            self._refuse(model, refusal.reason, refusal.retry_after_s)
             return
         self._asked[model] = self._clock()
+        for replica in self._keeper.holders(model):
+            self._begin(self._check(replica))
         self._hurry.set()
+
+    async def _check(self, replica: str) -> None:
+        """A worker waits for what the replica should have: it has lost it, or has just got it."""
+        self._look_again(replica)
+        await asyncio.sleep(_CHECK_S)
+        self._told_anew(replica)
 
     def reported(self, pid: int, uses: Mapping[str, int], waiting: Mapping[str, int]) -> None:
         """A worker tells what came for adapters since its last report, and what waits now."""
@@ -200,7 +209,7 @@ class AdapterDesk:
                     self._look()
                 except Exception:
                     _log.exception("adapters could not be looked after")
-                busy = bool(self._keeper.waits)
+                busy = bool(self._keeper.waiting)
                 with contextlib.suppress(TimeoutError):
                     # Not wait_for, which may keep to itself that this task was cancelled.
                     async with asyncio.timeout(_HURRY_S if busy else _LOOK_S):
@@ -214,10 +223,24 @@ class AdapterDesk:
         now_s = self._clock()
         uses, self._uses = self._uses, {}
         self._keeper.demand(uses, self._all_waiting(now_s), now_s)
+        self._refuse_crowded_out(now_s)
         for change in self._keeper.decide(now_s):
-            task = asyncio.get_running_loop().create_task(self._perform(change))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._perform(change))
+
+    def _refuse_crowded_out(self, now_s: float) -> None:
+        """Nobody waits for a slot that pinned adapters keep for ever."""
+        for name in tuple(self._keeper.waiting):
+            refusal = self._keeper.crowded_out(name)
+            # Reports are late: they tell of those that were refused for a while.
+            if refusal is None or now_s - self._crowded.get(name, -math.inf) < _RETRY_S:
+                continue
+            self._crowded[name] = now_s
+            self._refuse(name, refusal.reason, refusal.retry_after_s)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _all_waiting(self, now_s: float) -> dict[str, int]:
         total: dict[str, int] = {}
@@ -236,42 +259,90 @@ class AdapterDesk:
         replica = change.replica
         errors: Mapping[str, str] = dict.fromkeys(change.load, "the gateway is shutting down")
         took_s = 0.0
+        files, failed, absent = self._files(change)
+        if absent:
+            self._put_off(change, absent)
+            return
         try:
-            going = self._going.get(replica, frozenset()) - frozenset(change.load)
-            outdated = self._keeper.places[replica].outdated  # by a reload a moment ago
-            self._going[replica] = going | outdated | frozenset(change.unload)
+            self._view.change(replica, change.load, change.unload)
             if change.unload:
                 self._told_anew(replica)
+                all_heard = await self._heard(_HEARD_S)
+                if not all_heard and change.reason == "changed":
+                    # What comes under the name may be for others: who has not heard lets them in.
+                    raise EngineError(replica, "some workers have not heard yet that it goes")
                 await asyncio.sleep(_SETTLE_S)
             started_s = self._clock()
-            errors = await self._change(change)
+            errors = await self._change(change, files, failed)
             took_s = (self._clock() - started_s) / max(1, len(change.load))
+        except MileageError as error:
+            errors = dict.fromkeys(change.load or change.unload, str(error))
+            _log.warning("adapters of %s stay as they are for now: %s", replica, error)
         finally:
-            now_s = self._clock()
-            self._keeper.changed(change, errors, took_s, now_s)
-            if change.load and len(errors) == len(change.load):  # what was to make room stays
-                self._going[replica] = frozenset(self._keeper.places[replica].stale)
-                self._told_anew(replica)
-            self.metrics.changed(change, errors, took_s)
-            for name in change.load:
-                self._asked.pop(name, None)
-            self._look_again(replica)
-            self._tell_failed(errors, now_s)
-            self._hurry.set()
+            self._end(change, errors, took_s)
 
-    async def _change(self, change: AdapterChange) -> Mapping[str, str]:
-        """By adapter that could not be loaded: why."""
-        errors: dict[str, str] = {}
-        files = []
+    def _end(self, change: AdapterChange, errors: Mapping[str, str], took_s: float) -> None:
+        now_s = self._clock()
+        self._keeper.changed(change, errors, took_s, now_s)
+        if change.load and len(errors) == len(change.load):  # what was to make room stays
+            self._view.stay(change.replica)
+            self._told_anew(change.replica)
+        self.metrics.changed(change, errors, took_s)
+        for name in change.load:
+            self._asked.pop(name, None)
+        self._look_again(change.replica)
+        self._tell_failed(errors, now_s)
+        self._hurry.set()
+
+    def _files(
+        self, change: AdapterChange
+    ) -> tuple[list[AdapterFile], dict[str, str], list[AdapterConfig]]:
+        """Those of a change; by adapter why there is none; and those that are to be fetched."""
+        files, errors, absent = [], {}, []
         for name in change.load:
             try:
                 adapter = self._catalogue[name]
-                path = await asyncio.to_thread(self._locate, change.replica, adapter)
-                files.append(AdapterFile(name, path))
+                path = self._locate(change.replica, adapter)
+                if path is None:
+                    absent.append(adapter)
+                else:
+                    files.append(AdapterFile(name, path))
             except Exception as error:
                 if not isinstance(error, MileageError | KeyError):
                     _log.exception("the file of adapter %s could not be had", name)
                 errors[name] = str(error) or type(error).__name__
+        return files, errors, absent
+
+    def _put_off(self, change: AdapterChange, absent: list[AdapterConfig]) -> None:
+        """Fetch these first; meanwhile the replica loads others."""
+        self._keeper.put_off(change, [adapter.path for adapter in absent])
+        for adapter in absent:
+            self._begin(self._fetch(change.replica, adapter))
+        self._hurry.set()
+
+    async def _fetch(self, replica: str, adapter: AdapterConfig) -> None:
+        error: str | None = "the gateway is shutting down"
+        try:
+            await self._fetches.fetch(adapter, self._config.load_timeout_s)
+            error = None
+        except Exception as raised:
+            if not isinstance(raised, MileageError):
+                _log.exception("the file of adapter %s could not be fetched", adapter.name)
+            error = str(raised) or type(raised).__name__
+            _log.warning("adapter %s was not fetched: %s", adapter.name, error)
+        finally:
+            now_s = self._clock()
+            self._keeper.fetched(replica, adapter, error, now_s)
+            if error is not None:
+                self._asked.pop(adapter.name, None)
+                self._tell_failed((adapter.name,), now_s)
+            self._hurry.set()
+
+    async def _change(
+        self, change: AdapterChange, files: list[AdapterFile], failed: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """By adapter that could not be loaded: why."""
+        errors = dict(failed)
         try:
             async with asyncio.timeout(self._config.load_timeout_s):
                 errors |= await self._loaders[change.replica].change(files, change.unload)
@@ -284,25 +355,25 @@ class AdapterDesk:
                 _log.exception("adapters of %s could not be changed", change.replica)
             errors |= dict.fromkeys(change.load or change.unload, str(error))
         if not change.load and errors:  # they may still be there
-            stale = self._keeper.places[change.replica].stale
-            self._going[change.replica] = frozenset(stale)
+            self._view.stay(change.replica)
             self._told_anew(change.replica)
         what = "loaded" if change.load else "unloaded"
         for name, why in errors.items():
             _log.warning("adapter %s was not %s on %s: %s", name, what, change.replica, why)
         return errors
 
+    # --- what clients are told ----------------------------------------------------------------
+
     def _tell_failed(self, errors: Iterable[str], now_s: float) -> None:
         for name in errors:
             refusal = self._keeper.refusal(name, now_s)
             if refusal is not None:
-                retry_s = max(_RETRY_S, refusal.retry_after_s)
-                self._deliver(LoadFailed(name, refusal.reason, retry_s))
+                self._refuse(name, refusal.reason, max(_RETRY_S, refusal.retry_after_s))
 
-    def _tell_loadable(self, event: ReplicaUp) -> None:
-        """Tell the workers which adapters the replica loads when asked, where that has changed."""
-        served = set(event.models)
-        names = tuple(each.name for each in self._catalogue.values() if each.base in served)
-        if self._loadable.get(event.replica, ()) != names:
-            self._loadable[event.replica] = names
-            self._deliver(Loadable(event.replica, names))
+    def _refuse(self, name: str, reason: str, retry_after_s: float) -> None:
+        """Have the workers refuse who waits for it; where its file is on a machine of ours is
+        nothing for clients."""
+        adapter = self._catalogue.get(name)
+        if adapter is not None and not adapter.path.startswith("hf:"):
+            reason = reason.replace(adapter.path, PurePath(adapter.path).name or name)
+        self._deliver(LoadFailed(name, reason, retry_after_s))

@@ -6,6 +6,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from functools import partial
 from urllib.parse import unquote
 
@@ -63,6 +64,9 @@ class App:
         self._counting = (
             CountingPool(tokenizer, driver.metrics.counting) if tokenizer.models else None
         )
+        self._adapters = AdapterAccess((), None)
+        self._gone: AbstractSet[str] = frozenset()
+        """Adapters that there were before the last reload."""
         self.use(config)
 
     def use(self, config: GatewayConfig) -> None:
@@ -70,10 +74,20 @@ class App:
         self._keys = KeyRing(config.key_hashes, config.key_names)
         self._aliases = config.aliases
         self._private = config.private_models
+        before = self._adapters.names
         self._adapters = AdapterAccess(config.adapters, config.adapter_endpoints)
+        self._gone = before.keys() - self._adapters.names.keys()
         self._origins = Origins(config.server, keys=bool(config.key_hashes))
         self._cache.use(config)
         self._pass_authorization = not config.key_hashes
+
+    def turn_away(self) -> None:
+        """Refuse what waits for a model that is no more, or is not its tenant's any more."""
+        for exchange in list(self._driver.exchanges.values()):
+            request = exchange.request
+            may = self._may_use(request.tenant, request.model)
+            if not may or request.model in self._gone or not self._adapters.allows(request):
+                exchange.turn_away(no_such_model(exchange.call.body.model))
 
     def close(self) -> None:
         """Count no more prompts."""

@@ -95,6 +95,21 @@ class Exchange:
         self.finish("cancelled", 499, now_s, reason="client_gone")
         self._driver.handle(Cancelled(self.request.id), now_s)
 
+    def turn_away(self, refusal: Refusal) -> None:
+        """Refuse what waits and is not with an engine yet; nothing, where it is, or has ended."""
+        generation = self.generation
+        if self.done or (generation is not None and generation.sent_s is not None):
+            return
+        if self.uncount is not None:
+            self.uncount()
+            self.uncount = None
+        now_s = time.monotonic()
+        if generation is not None:
+            generation.drop(self, refusal, now_s)
+            return
+        self.refuse(refusal, now_s)
+        self._driver.handle(Cancelled(self.request.id), now_s)
+
     def client_ready(self) -> None:
         """The client has caught up."""
         self._catch_up()

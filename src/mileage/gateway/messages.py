@@ -24,6 +24,8 @@ __all__ = [
     "FromWorker",
     "GovernorReport",
     "LoadTalk",
+    "Mark",
+    "Marked",
     "Ready",
     "Reconfigure",
     "ReplicaStatus",
@@ -61,6 +63,18 @@ class Deliver(msgspec.Struct, frozen=True, tag="deliver"):
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Finish what is in flight, refuse what is new, then exit."""
+
+
+class Mark(msgspec.Struct, frozen=True, tag="mark"):
+    """Answer when all that was told before this is taken in."""
+
+    number: int
+
+
+class Marked(msgspec.Struct, frozen=True, tag="marked"):
+    """All that was told before the mark of this number is taken in."""
+
+    number: int
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -136,5 +150,5 @@ class LoadTalk(msgspec.Struct, frozen=True, tag="load"):
     model: str
 
 
-ToWorker: TypeAlias = Configure | Reconfigure | Retarget | Deliver | Drain
-FromWorker: TypeAlias = Ready | Report | BudgetTalk | LoadTalk
+ToWorker: TypeAlias = Configure | Reconfigure | Retarget | Deliver | Drain | Mark
+FromWorker: TypeAlias = Ready | Report | BudgetTalk | LoadTalk | Marked

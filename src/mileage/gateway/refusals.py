@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
 
@@ -87,7 +88,8 @@ def rejection(action: Reject, model: str, failure: tuple[FailureKind, str] | Non
         message = action.detail or f"the tenant's limit is reached ({reason})"
         return Refusal(429, message, code=_TENANT_LIMITS[reason], retry_after_s=retry_after_s)
     if reason == "load_failed":
-        message = f"the model '{model}' could not be loaded: {action.detail}"
+        detail = _DIRECTORIES.sub("", action.detail or "")  # of our machines: nothing for clients
+        message = f"the model '{model}' could not be loaded: {detail}"
         return Refusal(503, message, code=reason, retry_after_s=retry_after_s)
     if reason in ("queue_full", "deadline"):
         message = action.detail or f"'{model}' has more requests than it can serve in time"
@@ -130,6 +132,8 @@ def error_event(message: str, code: str, endpoint: Endpoint) -> bytes:
     return b"data: %b\n\ndata: [DONE]\n\n" % _encode({"error": error_object})
 
 
+_DIRECTORIES = re.compile(r"(?<![\w/:.~])~?(?:/[\w.@+-]+)*/(?=[\w.@+-])")
+"""Those before the last name of a path; none of a URL."""
 _ABSENT = msgspec.Raw()
 
 

@@ -34,11 +34,14 @@ from mileage.gateway.messages import (
     Drain,
     FromWorker,
     LoadTalk,
+    Mark,
+    Marked,
     Ready,
     Reconfigure,
     Report,
     Retarget,
 )
+from mileage.gateway.worker_slot import WorkerSlot
 
 __all__ = ["Confirmed", "Supervisor", "bind"]
 
@@ -106,21 +109,6 @@ class Confirmed(NamedTuple):
     not_by: list[int]
 
 
-class _Slot:
-    """One worker's place: its socket, its process and its channel while it lives."""
-
-    def __init__(self, index: int, sock: socket.socket) -> None:
-        self.index = index
-        self.sock = sock
-        self.process: asyncio.subprocess.Process | None = None
-        self.channel: Channel[FromWorker] | None = None
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.version: int | None = None  # of the configuration, as the worker has reported
-        self.in_flight = 0  # requests, as reported
-        self.gpu_weights: dict[str, int] = {}  # at each replica, as reported
-        self.others: dict[str, int] = {}  # the others' weights, as it was told last
-
-
 class Supervisor:
     """Runs `config.server.workers` processes of `command`.
 
@@ -146,9 +134,10 @@ class Supervisor:
         self._budgets = budgets
         self._config, self._version = config.worker_share(), 1
         self._reported = asyncio.Event()
+        self._mark = 0
         self._command = tuple(command)
         self._on_report, self._on_gone, self._on_load = on_report, on_gone, on_load
-        self._slots = [_Slot(index, sock) for index, sock in enumerate(sockets)]
+        self._slots = [WorkerSlot(index, sock) for index, sock in enumerate(sockets)]
         self._state: dict[str, ReplicaUp | ReplicaDown] = {}
         self._views: dict[str, Observed] = {}
         self._loadable: dict[str, Loadable] = {}
@@ -223,7 +212,22 @@ class Supervisor:
                 (confirmed.by if current else confirmed.not_by).append(slot.process.pid)
         return confirmed
 
-    def _is_current(self, slot: _Slot) -> bool:
+    async def heard(self, timeout_s: float) -> bool:
+        """Wait until all workers that live have taken in what they were told so far. False: some
+        have not by then."""
+        self._mark += 1
+        mark = self._mark
+        self._send(Mark(mark))
+        try:
+            async with asyncio.timeout(timeout_s):
+                while any(slot.channel and slot.mark < mark for slot in self._slots):
+                    self._reported.clear()
+                    await self._reported.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _is_current(self, slot: WorkerSlot) -> bool:
         return slot.version is not None and slot.version >= self._version
 
     def drain(self) -> None:
@@ -262,7 +266,7 @@ class Supervisor:
             if channel is not None:
                 channel.send(Deliver((ShareChanged(ratio),)))
 
-    def _tell_others(self, slot: _Slot) -> None:
+    def _tell_others(self, slot: WorkerSlot) -> None:
         """Tell a worker what the others have at the replicas: they share their GPU time.
 
         Each is told after its own report only: with many workers that is work enough.
@@ -276,7 +280,7 @@ class Supervisor:
             slot.others = others
             slot.channel.send(Deliver((OthersSeen(tuple(sorted(others.items()))),)))
 
-    async def _keep(self, slot: _Slot) -> None:
+    async def _keep(self, slot: WorkerSlot) -> None:
         """Keep one worker running until drained."""
         backoff_s = _BACKOFF_S
         loop = asyncio.get_running_loop()
@@ -302,7 +306,7 @@ class Supervisor:
                     return
             backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
-    async def _run(self, slot: _Slot) -> int:
+    async def _run(self, slot: WorkerSlot) -> int:
         """Run one worker process from start to end; its exit code.
 
         A worker whose channel is closed drains and ends.
@@ -337,14 +341,14 @@ class Supervisor:
                 _tell(partial(self._budgets.left, settled=code == 0), process.pid)
         return code
 
-    async def _talk(self, slot: _Slot, channel: Channel[FromWorker]) -> None:
+    async def _talk(self, slot: WorkerSlot, channel: Channel[FromWorker]) -> None:
         """Tell a worker all that it is to know, and hear it until it is gone."""
         channel.send(Configure(self._config, self._version))
         if self._experiment.settings:  # first: no request is to go before it is known
             channel.send(Deliver((self._experiment,)))
         told = (*self._state.values(), *self._loadable.values(), *self._views.values())
         channel.send(Deliver(told))
-        slot.channel, slot.in_flight = channel, 0
+        slot.channel, slot.in_flight, slot.mark = channel, 0, self._mark
         slot.gpu_weights, slot.others = {}, {}
         self._share_out()
         if self._draining.is_set():
@@ -356,6 +360,9 @@ class Supervisor:
                         _tell(partial(self._budgets.heard, slot.process.pid), message)
                 elif isinstance(message, LoadTalk):
                     _tell(self._on_load, message.model)
+                elif isinstance(message, Marked):
+                    slot.mark = message.number
+                    self._reported.set()
                 elif not isinstance(message, Ready):
                     slot.version, slot.in_flight = message.config_version, message.in_flight
                     slot.gpu_weights = {

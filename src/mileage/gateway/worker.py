@@ -34,6 +34,8 @@ from mileage.gateway.messages import (
     Deliver,
     Drain,
     LoadTalk,
+    Mark,
+    Marked,
     Ready,
     Reconfigure,
     Report,
@@ -151,6 +153,8 @@ class Worker:
                     self._tell_state()
                 elif isinstance(message, Retarget):
                     self._retarget(message)
+                elif isinstance(message, Mark):
+                    self._channel.send(Marked(message.number))
                 elif isinstance(message, Drain):
                     self._drain()
         except Exception:
@@ -189,6 +193,10 @@ class Worker:
         self._app.use(config)
         self._listener.use(config.server)
         self._config, self._config_version = config, message.version
+        try:
+            self._app.turn_away()
+        except Exception:
+            _log.exception("not all that waits could be looked at anew")
 
     def _retarget(self, message: Retarget) -> None:
         """Call a replica otherwise, from the next request on."""

@@ -17,7 +17,7 @@ from mileage.cli.hot_keys import HOT
 from mileage.control.config import ControlConfig
 from mileage.control.controller import Controller
 from mileage.core.actions import Action
-from mileage.core.events import ConfigChanged, Event, ReplicaUp
+from mileage.core.events import ConfigChanged, Event, Loadable, ReplicaUp
 from mileage.core.request import Request
 from mileage.core.timeline import RequestTimeline
 from mileage.gateway import worker as module
@@ -28,12 +28,15 @@ from mileage.gateway.messages import (
     Deliver,
     Drain,
     FromWorker,
+    Mark,
+    Marked,
     Ready,
     Reconfigure,
     Report,
     ToWorker,
 )
 from mileage.gateway.worker import Worker
+from mileage.policy.residency.adapters import AdapterConfig
 
 UP = Upstream(name="a", url="http://127.0.0.1:1")
 
@@ -153,6 +156,7 @@ def config(**fields: Any) -> GatewayConfig:
     return GatewayConfig(**{"upstreams": (UP,), **fields})
 
 
+NAMES = ("given", "removed", "stays")
 DIGEST = key_hash("a-key")
 CHANGED: dict[str, Any] = {
     "breaker": {"failures_max": 9},
@@ -331,5 +335,42 @@ def test_another_target_is_used_for_what_comes_next() -> None:
         assert first.pool.ended
         (family,) = [f for f in report.families if f.name == "mileage_replica_in_flight"]
         assert {labels[0] for labels in family.numbers} == {"a"}
+
+    with_worker(check)
+
+
+def test_what_waits_for_a_model_that_is_no_more_its_tenants_is_refused() -> None:
+    def adapters(**tenants: str | None) -> GatewayConfig:
+        made = [
+            AdapterConfig(name=n, path=f"/{n}", base="toy", tenant=t) for n, t in tenants.items()
+        ]
+        return config(adapters=tuple(made), private_models={"toy": ("another",)})
+
+    async def check(running: Running) -> None:
+        open_to_all = adapters(given=None, removed=None, stays=None)
+        await running.configure(msgspec.structs.replace(open_to_all, private_models={}), 2)
+        running.channel.send(Deliver((ReplicaUp("a", ()), Loadable("a", ("toy", *NAMES)))))
+        asked = {name: asyncio.create_task(running.chat(model=name)) for name in ("toy", *NAMES)}
+        controller = running.controller
+        while len(controller.loads.waiting()) < len(asked):  # noqa: ASYNC110 -- nothing tells it
+            await asyncio.sleep(0.01)
+        await running.configure(adapters(given="another", stays=None), 3)
+        gone = [await asked[name] for name in ("toy", "given", "removed")]
+        assert gone == [404, 404, 404]
+        assert controller.loads.waiting() == {"stays": 1}
+        running.channel.send(Deliver((ReplicaUp("a", ("stays",)),)))
+        assert await asked["stays"] == 502, "it was sent, and there is nobody"
+
+    with_worker(check)
+
+
+def test_a_mark_is_answered_when_what_was_told_before_is_taken_in() -> None:
+    async def check(running: Running) -> None:
+        running.channel.send(Deliver((ReplicaUp("a", ("other",)),)))
+        running.channel.send(Mark(7))
+        while not isinstance(message := await running.channel.receive(), Marked):
+            assert message is not None
+        assert message.number == 7
+        assert running.worker._driver.served_models() == ["other"]
 
     with_worker(check)

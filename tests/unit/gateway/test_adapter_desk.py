@@ -3,85 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 
-from mileage.core.adapter_loader import AdapterFile
-from mileage.core.errors import EngineError
-from mileage.core.events import Event, Loadable, LoadFailed, ReplicaUp
-from mileage.core.replica import Adapter
-from mileage.gateway.adapter_desk import AdapterDesk
+from mileage.core.events import Loadable, LoadFailed
 from mileage.policy.residency.adapters import AdapterConfig, LoraConfig
-
-WAIT_S = 30.0
-
-
-class Site:
-    """A replica that holds what its loader was told; the desk before it."""
-
-    def __init__(self, *names: str, slots: int = 2) -> None:
-        self.slots = slots
-        self.held: list[str] = []
-        self.refuses: dict[str, str] = {}
-        self.breaks = False
-        self.gate: asyncio.Event | None = None
-        """Changes wait for it; then the engine is seen to be up before they return."""
-        self.told: list[Event] = []
-        self.changes: list[tuple[list[str], list[str]]] = []
-        self.told_before: list[list[Event]] = []
-        """What workers had been told when each of them began."""
-        self.new = asyncio.Event()
-        self.desk = AdapterDesk(
-            deliver=self._told,
-            told_anew=lambda replica: self.up(),
-            look_again=lambda replica: self.up(),
-            locate=lambda replica, adapter: adapter.path,
-        )
-        catalogue = [AdapterConfig(name=name, path=f"/{name}", base="m") for name in names]
-        config = LoraConfig(prefetch=False, residence_ratio=0.0)
-        self.desk.configure(config, catalogue, {"r": self})
-
-    async def change(self, load: Sequence[AdapterFile], unload: Sequence[str]) -> Mapping[str, str]:
-        self.changes.append(([each.path for each in load], list(unload)))
-        self.told_before.append(list(self.told))
-        if self.breaks:
-            raise EngineError("r", "is down")
-        errors = {each.name: self.refuses[each.name] for each in load if each.name in self.refuses}
-        if not load or len(errors) < len(load):
-            self.held = [name for name in self.held if name not in unload]
-        if self.gate is not None:
-            await self.gate.wait()
-        self.held += [each.name for each in load if each.name not in errors]
-        if self.gate is not None:
-            self.up()
-        return errors
-
-    def up(self) -> None:
-        adapters = tuple(Adapter(name, name, "m") for name in self.held)
-        self._told(self.desk.up(ReplicaUp("r", ("m", *self.held), adapters)))
-
-    def _told(self, event: Event) -> None:
-        self.told.append(event)
-        self.new.set()
-
-    async def until(self, event: Event) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while event not in self.told:
-                self.new.clear()
-                await self.new.wait()
-
-
-def up(*held: str) -> ReplicaUp:
-    return ReplicaUp("r", ("m", *held), tuple(Adapter(name, name, "m") for name in held))
-
-
-async def running(site: Site) -> asyncio.Task[None]:
-    site.up()
-    return asyncio.create_task(site.desk.run())
-
-
-async def end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+from tests.support.adapter_site import WAIT_S, Site, end, running, up
 
 
 def test_what_workers_wait_for_is_loaded_and_told() -> None:

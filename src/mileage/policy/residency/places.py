@@ -70,13 +70,23 @@ class AdapterPlaces:
             self.outdated.add(adapter)
 
     def came_up(
-        self, base_models: Iterable[str], adapters: Iterable[str], slots: int, now_s: float
+        self,
+        base_models: Iterable[str],
+        adapters: Iterable[str],
+        slots: int,
+        now_s: float,
+        *,
+        others: Iterable[str] = (),
     ) -> None:
-        """It serves these, and was found to hold these adapters."""
+        """It serves these, and was found to hold these adapters; the `others` among them are not
+        what is configured under their names. Of what was loaded from here, and not lost from sight
+        since, that is not believed: an engine may write a path otherwise."""
+        ours = self.resident.keys() if self.up else frozenset[str]()
         self.up, self.slots = True, slots
         self.base_models = frozenset(base_models)
         if not self.busy:  # else what it held before the change is still being told
             held = frozenset(adapters)
             self.stale &= held
+            self.stale |= (held & frozenset(others)) - ours
             since_s = self.resident
             self.resident = {n: since_s.get(n, now_s) for n in held - self.stale}

@@ -9,17 +9,17 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
-
-import msgspec
 
 from mileage.cli.config import Config
 from mileage.cli.down_log import DownLog
 from mileage.cli.engine_knobs import controlled
 from mileage.cli.own_engine import own_engine
+from mileage.cli.replica_move import Move, move_between, target_of
 from mileage.cli.sleepers import Sleepers
-from mileage.core.events import Event, Observed, ReplicaDown, ReplicaUp
+from mileage.cli.waking import Waking
+from mileage.core.events import Event, Loadable, Observed, ReplicaDown, ReplicaUp
 from mileage.core.replica import Adapter, ReplicaView
 from mileage.engines.config import CPU, EmbeddedConfig
 from mileage.engines.embedded.engine import EmbeddedEngine, EmbeddedStatus
@@ -32,9 +32,9 @@ from mileage.ledger.replica_clock import ReplicaSeen
 from mileage.ledger.replica_time import ReplicaState
 from mileage.scrape.cpu import CpuSource
 from mileage.scrape.poller import Poller
-from mileage.scrape.target import PollStatus, PollTarget
+from mileage.scrape.target import PollStatus
 
-__all__ = ["EMBEDDED", "Move", "Replicas"]
+__all__ = ["EMBEDDED", "Replicas"]
 
 _DISABLED = "disabled by the operator"
 _MOVED = "its address has changed and was not found to be up yet"
@@ -42,18 +42,6 @@ EMBEDDED = "embedded"
 """Name of the engine of our own."""
 _EMBEDDED_GRACE_S = 5.0
 _log = logging.getLogger(__name__)
-
-
-class Move(NamedTuple):
-    """From the engines `before` to others: names of those to be left, and those to be joined.
-
-    One that changes is left and joined.
-    """
-
-    before: tuple[RemoteEngine, ...]
-    engines: tuple[RemoteEngine, ...]
-    left: tuple[str, ...]
-    joined: tuple[RemoteEngine, ...]
 
 
 class Replicas:
@@ -82,6 +70,8 @@ class Replicas:
         self._changed = changed
         self.sleepers = sleepers(self)
         """Those of them that can sleep."""
+        self._waking = Waking()
+        self._woken: set[str] = set()
         self.knobs = KnobDesk(live)
         """Those whose own limits are set."""
         self._disabled: set[str] = set()
@@ -116,13 +106,14 @@ class Replicas:
             self.engines = (await self._start_embedded(config, self._model_path, parts),)
         for engine in self.engines:
             if not self.sleepers.sleeps(engine):
-                self._poller.add(_target(engine), busy=self._cpu(engine.name))
+                self._poller.add(target_of(engine), busy=self._cpu(engine.name))
 
     async def watch(self, parts: contextlib.AsyncExitStack) -> None:
         """Begin the health checks."""
         await self._poller.start()
         parts.push_async_callback(self._poller.stop)
         parts.push_async_callback(self.sleepers.desk.stop)
+        parts.push_async_callback(self._waking.stop)
         await self.knobs.configure(controlled(self.engines))
         parts.push_async_callback(self.knobs.stop)
         await self.sleepers.begin(self.engines)
@@ -156,7 +147,7 @@ class Replicas:
         engine = own_engine(EMBEDDED, self._embedded)
         self.engines = (engine,)
         await self._poller.remove(EMBEDDED)
-        self._poller.add(_target(engine), busy=self._cpu(EMBEDDED))
+        self._poller.add(target_of(engine), busy=self._cpu(EMBEDDED))
 
     def _cpu(self, name: str) -> CpuSource | None:
         """What tells how busy an engine of our own is; remote ones name theirs."""
@@ -180,13 +171,7 @@ class Replicas:
         if self._model_path is not None:
             return Move(self.engines, self.engines, (), ())
         engines = (*resolve_all(config.engines, os.environ), *self.sleepers.engines)
-        now, then = (
-            {each.name: (_target(each), each.sleep_level) for each in some}
-            for some in (self.engines, engines)
-        )
-        left = tuple(name for name, target in now.items() if then.get(name) != target)
-        joined = tuple(each for each in engines if now.get(each.name) != then[each.name])
-        return Move(self.engines, engines, left, joined)
+        return move_between(self.engines, engines)
 
     async def leave(self, move: Move) -> None:
         """Watch no more what is left; from here on `engines` are the others."""
@@ -194,6 +179,7 @@ class Replicas:
         for name in move.left:
             await self.unwatch(name)
             await self.sleepers.desk.remove(name)
+            await self._waking.leave(name)
             if name not in urls:
                 self._disabled.discard(name)
                 self._forget(name)
@@ -201,17 +187,34 @@ class Replicas:
         self._changed()
 
     async def join(self, move: Move) -> None:
-        """Watch what is new. One at another address is used when that was found to be up."""
-        urls = {engine.name: engine.url for engine in move.before}
+        """Watch what is new. One at another address is used when that was found to be up.
+
+        What fails of one engine is logged, and keeps nobody from the rest: the workers have the
+        new configuration already.
+        """
+        before = {engine.name: engine for engine in move.before}
         for engine in move.joined:
-            if urls.get(engine.name, engine.url) != engine.url:
-                self._forget(engine.name)
-                self._pass_on(ReplicaDown(engine.name, _MOVED))
-            if self.sleepers.sleeps(engine):
-                await self.sleepers.begin((engine,))
-            else:
-                self._poller.add(_target(engine))
-        await self.knobs.configure(controlled(move.engines))
+            try:
+                await self._join(engine, before.get(engine.name))
+            except Exception:
+                _log.exception("engine %s could not be taken on", engine.name)
+        try:
+            await self.knobs.configure(controlled(move.engines))
+        except Exception:
+            _log.exception("the engines' own limits could not be taken on")
+
+    async def _join(self, engine: RemoteEngine, before: RemoteEngine | None) -> None:
+        if before is not None and before.url != engine.url:
+            self._forget(engine.name)
+            self._pass_on(ReplicaDown(engine.name, _MOVED))
+        if self.sleepers.sleeps(engine):
+            await self.sleepers.begin((engine,))
+        elif not self._waking.begin(engine, before, partial(self._awake, engine)):
+            self._poller.add(target_of(engine))
+
+    def _awake(self, engine: RemoteEngine) -> None:
+        self._woken.add(engine.name)
+        self._poller.add(target_of(engine))
 
     # --- those that sleep ---------------------------------------------------------------------
 
@@ -220,7 +223,7 @@ class Replicas:
         self._changed()
         engine = next((each for each in self.engines if each.name == name), None)
         if engine is not None and name not in {status.name for status in self._poller.status()}:
-            self._poller.add(_target(engine), busy=self._cpu(name))
+            self._poller.add(target_of(engine), busy=self._cpu(name))
 
     async def unwatch(self, name: str) -> None:
         """It is unloaded, or left: its health says nothing any more."""
@@ -243,6 +246,10 @@ class Replicas:
             self._pass_on(ReplicaDown(name, _DISABLED))
         self.sleepers.desk.enable(name, enabled)
         return True
+
+    def is_enabled(self, name: str) -> bool:
+        """Whether the operator has not disabled it."""
+        return name not in self._disabled
 
     def health(self) -> list[ReplicaHealth]:
         """Every replica as the poller sees it."""
@@ -267,8 +274,12 @@ class Replicas:
             asleep
             for engine in self.engines
             if engine.name not in known
-            and (asleep := self.sleepers.health(engine, enabled=engine.name not in self._disabled))
+            and (asleep := self._unwatched(engine, enabled=engine.name not in self._disabled))
         ]
+
+    def _unwatched(self, engine: RemoteEngine, *, enabled: bool) -> ReplicaHealth | None:
+        source = self._waking if engine.name in self._waking else self.sleepers
+        return source.health(engine, enabled=enabled)
 
     def seen(self) -> dict[str, ReplicaSeen]:
         """What each replica holds now; without those of which nothing is known yet."""
@@ -317,6 +328,10 @@ class Replicas:
             self.up.set()
             self.knobs.up(event.replica)
             self.sleepers.desk.up(event.replica, event.models)
+            if event.replica in self._woken:  # what waited for it has gone there
+                self._woken.discard(event.replica)
+                adapters = () if self.desk is None else self.desk.loadable(event.replica)
+                self._tell(Loadable(event.replica, adapters))
 
     def _pass_on(self, event: Event) -> None:
         """Tell the workers, who are to hear of adapters what their desk wants them to."""
@@ -373,10 +388,6 @@ def _adapters(config: EmbeddedConfig) -> tuple[Adapter, ...]:
         return ()
     name = served_name(config)
     return (Adapter(name, "+".join(Path(path).stem for path in config.lora), name),)
-
-
-def _target(engine: RemoteEngine) -> PollTarget:
-    return msgspec.convert(engine, PollTarget, from_attributes=True)
 
 
 def _replica_of(event: Event) -> str | None:

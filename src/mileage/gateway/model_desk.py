@@ -7,26 +7,33 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, tzinfo
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from mileage.core.errors import EngineError, MileageError
 from mileage.core.events import Event, Loadable, LoadFailed, ReplicaDown
 from mileage.core.model_loader import ModelLoader
 from mileage.gateway.messages import Report
+from mileage.gateway.model_room import ModelRoom
 from mileage.gateway.model_seat import ModelSeat, ModelStatus
+from mileage.gateway.model_use import ModelUse
 from mileage.policy.residency.idle_config import IdleConfig
-from mileage.policy.residency.room import make_room
 
 __all__ = ["ModelDesk", "ReplicaWatcher"]
 
 _TICK_S = 0.5
 _ATTEMPTS = 3
 _PAUSE_S = 0.5
+_UP_S = 5.0
+"""One that has been loaded for longer, and is not found to be up, does not help those who wait."""
 _log = logging.getLogger(__name__)
 
 
 class ReplicaWatcher(Protocol):
     """Who watches the health of replicas, and tells the workers of those that are up."""
+
+    def is_enabled(self, name: str) -> bool:
+        """Whether it is to be used."""
+        ...
 
     def watch_again(self, name: str) -> None:
         """It has been loaded: tell the workers as soon as it is found to be up."""
@@ -37,14 +44,6 @@ class ReplicaWatcher(Protocol):
         ...
 
 
-class _Seen(NamedTuple):
-    """What one worker reported last of one replica."""
-
-    in_flight: int
-    sent_total: int
-    reason: str | None
-
-
 class ModelDesk:
     """Holds the replicas that can sleep, and decides about them twice a second.
 
@@ -52,6 +51,9 @@ class ModelDesk:
     replica is down and loadable: from then on they hold what comes, and ask for it. Once each of
     them has reported that it knows so, and has nothing there, the model is unloaded. Where any asks
     for it before that, it stays.
+
+    Several replicas may have the same model. Workers hold requests only while no replica takes
+    them: so one that is loaded for long, and is waited for, is down, and another one is woken.
 
     `tell` passes an event to the workers; `live` are the processes of those that there are.
     """
@@ -67,11 +69,17 @@ class ModelDesk:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._zone = config, zone
-        self._tell, self._watcher, self._live, self._clock = tell, watcher, live, clock
+        self._tell, self._watcher, self._clock = tell, watcher, clock
         self._seats: dict[str, ModelSeat] = {}
-        self._seen: dict[int, dict[str, _Seen]] = {}
-        self._waiting: dict[int, dict[str, int]] = {}
-        self._queue: list[ModelSeat] = []  # who waits for room, and takes none of it yet
+        self._use = ModelUse(live)
+        self._room = ModelRoom(
+            self._seats,
+            config.memory_max_bytes,
+            waits=self._waits,
+            warm=lambda seat: seat.warm(self._local()),
+            unload=self._unload,
+            clock=clock,
+        )
         self._sleeps = 0
 
     # --- life ---------------------------------------------------------------------------------
@@ -80,6 +88,7 @@ class ModelDesk:
         """One more replica, as it is now; `load`: it is to be loaded where it is not."""
         now_s = self._clock()
         seat = self._seats[replica] = ModelSeat(replica, loader, self._config, now_s)
+        seat.enabled = self._watcher.is_enabled(replica)
         try:
             found = await loader.look()
         except EngineError as error:  # its health checks will tell more
@@ -92,9 +101,8 @@ class ModelDesk:
             seat.become("loaded", now_s)
             self._watcher.watch_again(replica)
             return
-        self._tell(Loadable(replica, seat.models))
-        self._tell(ReplicaDown(replica, "asleep: not needed yet"))
-        if load:
+        self._tell_down(seat)
+        if load and seat.enabled:
             self._load(seat)
 
     async def remove(self, replica: str) -> None:
@@ -103,12 +111,12 @@ class ModelDesk:
         if seat is not None and seat.task is not None:
             seat.task.cancel()
             await asyncio.gather(seat.task, return_exceptions=True)
-            if seat in self._queue:  # cancelled before it began
-                self._queue.remove(seat)
+            self._room.leave(seat)  # where it was cancelled before it began
 
     def configure(self, config: IdleConfig, zone: tzinfo) -> None:
         """Decide by this from now on."""
         self._config, self._zone = config, zone
+        self._room.memory_max_bytes = config.memory_max_bytes
         for seat in self._seats.values():
             seat.configure(config)
 
@@ -120,6 +128,8 @@ class ModelDesk:
                     self._look_at(seat)
                 except Exception:
                     _log.exception("%s: when it sleeps could not be decided", seat.replica)
+            for model in self._use.waited_for():  # whatever became of who was woken for them
+                self._wake_one(model, self._clock())
             await asyncio.sleep(_TICK_S)
 
     async def stop(self) -> None:
@@ -133,21 +143,9 @@ class ModelDesk:
 
     def wanted(self, model: str) -> None:
         """Requests of a worker wait for the model."""
-        seats = [seat for seat in self._seats.values() if model in seat.models]
-        if not seats:
-            return
         now_s = self._clock()
-        for seat in seats:
-            if seat.state != "asleep":  # it is on its way up, or stays now
-                seat.wanted |= seat.state == "unloading"
-                return
-        seat = min(seats, key=lambda each: each.retry_s)
-        if now_s < seat.retry_s:
-            self._tell(LoadFailed(model, seat.reason or "it failed before", seat.retry_s - now_s))
-            return
-        seat.wanted = True
-        seat.used(now_s)
-        self._load(seat)
+        if not self._wake_one(model, now_s):
+            self._tell_failed(model, now_s)
 
     def up(self, replica: str, models: tuple[str, ...]) -> None:
         """A replica was found to be up: what waits for it has gone there."""
@@ -169,22 +167,12 @@ class ModelDesk:
 
     def report(self, report: Report) -> None:
         """A worker's report."""
-        before = self._seen.get(report.pid, {})
-        self._waiting[report.pid] = report.waiting
-        now = self._seen[report.pid] = {
-            each.name: _Seen(each.in_flight, each.sent_total, each.reason)
-            for each in report.replicas
-            if each.name in self._seats
-        }
-        for name, seen in now.items():
-            known = before.get(name)
-            if seen.in_flight or seen.sent_total > (known.sent_total if known else 0):
-                self._seats[name].used(report.at_s)
+        for name in self._use.report(report, self._seats):
+            self._seats[name].used(report.at_s)
 
     def gone(self, pid: int) -> None:
         """A worker has ended."""
-        self._seen.pop(pid, None)
-        self._waiting.pop(pid, None)
+        self._use.gone(pid)
 
     # --- what is asked ------------------------------------------------------------------------
 
@@ -200,7 +188,7 @@ class ModelDesk:
         """Unload a model, or a replica, now. KeyError: none has the name; MileageError: not now."""
         seat = self._find(name)
         if seat.state == "loaded":
-            if self._in_flight(seat) or self._waits(seat):
+            if self._use.in_flight(seat.replica) or self._waits(seat):
                 raise MileageError(f"{name} has requests: it can sleep when they are answered")
             self._unload(seat, "asked for")
         elif seat.state == "loading":
@@ -219,10 +207,14 @@ class ModelDesk:
     def enable(self, replica: str, enabled: bool) -> None:
         """A replica that is not to be used is not loaded when requests come, either."""
         seat = self._seats.get(replica)
-        if seat is not None and seat.state != "loaded":
-            self._tell(Loadable(replica, seat.models if enabled else ()))
-            if enabled:
-                self._tell(ReplicaDown(replica, f"asleep: {seat.reason}"))
+        if seat is None:
+            return
+        seat.enabled = enabled
+        seat.wanted = seat.wanted and enabled
+        if seat.state == "unloading" or (seat.state != "loaded" and enabled):
+            self._tell_down(seat)  # again: what the workers were told of it since is another reason
+        elif seat.state != "loaded":
+            self._tell(Loadable(replica, ()))
 
     def is_resting(self, replica: str) -> bool:
         """Whether it can sleep and is not loaded: its health says nothing."""
@@ -247,10 +239,10 @@ class ModelDesk:
         now_s = self._clock()
         warm = seat.warm(self._local())
         if seat.state == "asleep":
-            if warm and now_s >= seat.retry_s:
+            if warm and seat.enabled and now_s >= seat.retry_s:
                 self._load(seat)
         elif seat.state == "loaded":
-            if self._in_flight(seat) or self._waits(seat):
+            if self._use.in_flight(seat.replica) or self._waits(seat):
                 seat.used(now_s)
             else:
                 seat.rests(now_s)
@@ -258,14 +250,52 @@ class ModelDesk:
                     idle_s = now_s - (seat.idle_since_s or now_s)
                     self._unload(seat, f"no request for {idle_s:.0f} s")
 
+    def _able(self, model: str) -> list[ModelSeat]:
+        return [s for s in self._seats.values() if model in s.models and s.enabled]
+
+    def _wake_one(self, model: str, now_s: float) -> bool:
+        """See to it that a replica comes that has the model; False: a load failed and cannot be
+        tried again yet."""
+        seats = self._able(model)
+        for seat in seats:
+            if seat.state == "loading" or seat.is_new(now_s - _UP_S):
+                return True
+        for seat in seats:
+            if seat.state == "unloading":
+                seat.wanted = True
+                return True
+        asleep = [seat for seat in seats if seat.state == "asleep"]
+        if not asleep:
+            return True
+        seat = min(asleep, key=lambda each: each.retry_s)
+        if now_s < seat.retry_s:
+            return False
+        seat.wanted = True
+        seat.used(now_s)
+        self._load(seat)
+        return True
+
+    def _tell_failed(self, model: str, now_s: float) -> None:
+        """The model cannot be loaded until the first replica of it may try again."""
+        asleep = [seat for seat in self._able(model) if seat.state == "asleep"]
+        if asleep:
+            seat = min(asleep, key=lambda each: each.retry_s)
+            retry_s = round(max(0.0, seat.retry_s - now_s), 3)
+            self._tell(LoadFailed(model, seat.reason or "it failed before", retry_s))
+
+    def _tell_down(self, seat: ModelSeat) -> None:
+        self._tell(Loadable(seat.replica, seat.models if seat.enabled else ()))
+        told = seat.told if seat.state == "unloading" else f"asleep: {seat.reason}"
+        self._tell(ReplicaDown(seat.replica, told))
+
     def _load(self, seat: ModelSeat) -> None:
         seat.become("loading", self._clock(), "it is being loaded")
-        self._queue.append(seat)
+        self._room.ask(seat)
         seat.task = asyncio.create_task(self._do_load(seat), name=f"load {seat.replica}")
 
     async def _do_load(self, seat: ModelSeat) -> None:
         try:
-            await self._room_for(seat)
+            await self._room.wait(seat)
             started_s = self._clock()
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
@@ -293,96 +323,69 @@ class ModelDesk:
         pause_s = min(config.retry_max_s, config.retry_s * 2.0 ** min(seat.failures_in_a_row, 30))
         seat.failures_in_a_row += 1
         seat.load_failures_total += 1
+        needed = seat.wanted or self._waits(seat)
         seat.retry_s, seat.wanted = now_s + pause_s, False
         seat.become("asleep", now_s, reason)
         _log.error("%s could not be loaded, again in %.0f s: %s", seat.replica, pause_s, reason)
         for model in seat.models:
-            self._tell(LoadFailed(model, reason, pause_s))
-
-    async def _room_for(self, seat: ModelSeat) -> None:
-        """Have others unloaded where the memory is not enough; waits while they are in use.
-
-        Room is given in the order of asking, so that none starves.
-        """
-        try:
-            while not self._has_room(seat):  # noqa: ASYNC110 - memory is freed without an event
-                await asyncio.sleep(_TICK_S)
-        finally:
-            self._queue.remove(seat)
-
-    def _has_room(self, seat: ModelSeat) -> bool:
-        """If not, and it is its turn, those that may go begin to."""
-        needs_bytes, limit = seat.loader.needs_bytes(), self._config.memory_max_bytes
-        if needs_bytes is None or limit is None:
-            return True
-        if needs_bytes > limit:
-            message = f"it needs {needs_bytes} bytes (idle.memory_max_bytes is {limit})"
-            raise EngineError(seat.replica, message)
-        if self._queue[0] is not seat:
-            return False
-        seats = self._seats.values()
-        others = [s for s in seats if s not in self._queue and s.state != "asleep"]
-        taken = sum(s.loader.memory_bytes() or s.loader.needs_bytes() or 0 for s in others)
-        if taken + needs_bytes <= limit:
-            return True
-        now_s, local = self._clock(), self._local()
-        free = [s for s in others if s.may_go_s() <= now_s and not s.warm(local)]
-        residents = [found for s in free if (found := s.resident(now_s)) is not None]
-        for name in make_room(residents, taken + needs_bytes - limit) or ():
-            self._unload(self._seats[name], f"it made room for {seat.replica}")
-        return False
+            may_try = any(s.state != "asleep" or s.retry_s <= now_s for s in self._able(model))
+            if not (self._wake_one(model, now_s) if needed else may_try):
+                self._tell_failed(model, now_s)
 
     def _unload(self, seat: ModelSeat, reason: str, *, drain: bool = True) -> None:
         self._sleeps += 1
         seat.wanted = False
         seat.become("unloading", self._clock(), reason)
         # The number tells this time from any before, so that what a worker says is about this one.
-        told = f"asleep: {reason} ({self._sleeps})"
-        self._tell(Loadable(seat.replica, seat.models))
-        self._tell(ReplicaDown(seat.replica, told))
-        done = self._do_unload(seat, told, reason, drain=drain)
+        seat.told = f"asleep: {reason} ({self._sleeps})"
+        self._tell_down(seat)
+        done = self._do_unload(seat, reason, drain=drain)
         seat.task = asyncio.create_task(done, name=f"unload {seat.replica}")
 
-    async def _do_unload(self, seat: ModelSeat, told: str, reason: str, *, drain: bool) -> None:
+    async def _do_unload(self, seat: ModelSeat, reason: str, *, drain: bool) -> None:
         await self._watcher.unwatch(seat.replica)
-        while drain and not self._drained(seat, told):
+        while drain and not self._use.has_left(seat.replica, seat.told):
             if seat.wanted:
-                seat.become("loaded", self._clock())
-                seat.used(self._clock())
-                self._watcher.watch_again(seat.replica)
+                self._stays(seat)
                 return
             await asyncio.sleep(_TICK_S / 5)
         try:
             await seat.loader.unload()
         except Exception as error:
             _log.exception("%s could not be unloaded", seat.replica)
-            seat.become("loaded", self._clock(), f"it could not be unloaded: {error}")
-            self._watcher.watch_again(seat.replica)
-            return
+            failure = f"it could not be unloaded: {error}"
+            if await self._is_loaded(seat):
+                self._stays(seat, failure)
+                return
+            reason = failure
         seat.unloads_total += 1
         seat.become("asleep", self._clock(), reason)
         if seat.wanted:
             seat.used(self._clock())
             self._load(seat)
 
-    def _drained(self, seat: ModelSeat, told: str) -> bool:
-        """Every worker knows that it sleeps, and has nothing there."""
-        for pid in self._live():
-            seen = self._seen.get(pid, {}).get(seat.replica)
-            if seen is None or seen.reason != told or seen.in_flight:
-                return False
-        return True
+    def _stays(self, seat: ModelSeat, reason: str | None = None) -> None:
+        seat.become("loaded", self._clock(), reason)
+        if seat.wanted:
+            seat.used(self._clock())
+        self._watcher.watch_again(seat.replica)
+
+    async def _is_loaded(self, seat: ModelSeat) -> bool:
+        """By its own word. Where it gives none it is taken for asleep: who wants it then has it
+        loaded, and that begins with another look."""
+        try:
+            return (await seat.loader.look()).loaded
+        except Exception as error:
+            _log.warning("%s: whether it sleeps is not known: %s", seat.replica, error)
+            return False
 
     def _name(self, seat: ModelSeat, models: tuple[str, ...]) -> None:
         if models and models != seat.models:
             seat.models = models
             seat.configure(self._config)
 
-    def _in_flight(self, seat: ModelSeat) -> int:
-        return sum(s[seat.replica].in_flight for s in self._seen.values() if seat.replica in s)
-
     def _waits(self, seat: ModelSeat) -> int:
-        return sum(w.get(model, 0) for w in self._waiting.values() for model in seat.models)
+        return self._use.waiting(seat.models)
 
     def _local(self) -> datetime:
         return datetime.now(self._zone)

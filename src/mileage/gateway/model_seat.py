@@ -66,6 +66,10 @@ class ModelSeat:
         """Before this no load is tried."""
         self.wanted = False
         """Requests wait for it."""
+        self.enabled = True
+        """It is to be used."""
+        self.told = ""
+        """Why the workers are not to use it while it is unloaded."""
         self.task: asyncio.Task[None] | None = None
         """What loads or unloads it."""
         self.idle_since_s: float | None = None
@@ -122,6 +126,10 @@ class ModelSeat:
     def _policy_keep_s(self) -> float:
         """What the account of pauses is told: of others' decisions it learns nothing."""
         return self._keep_s if self.config.policy == "break_even" else self.load_cost_s
+
+    def is_new(self, since_s: float) -> bool:
+        """It was loaded after that: its health may not be known yet."""
+        return self.state == "loaded" and self.since_s > since_s
 
     def warm(self, local: datetime) -> bool:
         """These are hours in which it stays loaded."""

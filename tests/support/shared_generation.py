@@ -208,6 +208,16 @@ class _Intake:
         return None
 
 
+class _Loads:
+    """Knows which models are loaded when asked: `names`."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def loads(self, replica: str, model: str) -> bool:
+        return model in self.names
+
+
 class _Controller:
     """Lets the same requests share, and those with one batch key go together; one replica.
 
@@ -218,6 +228,7 @@ class _Controller:
 
     def __init__(self) -> None:
         self.intake = _Intake()
+        self.loads = _Loads()
         self.holding = False
         self.heard: list[Event] = []
         self.retries = 0

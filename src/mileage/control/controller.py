@@ -10,7 +10,7 @@ import msgspec
 from mileage.control.config import ControlConfig, config_of
 from mileage.control.dispatcher import Dispatcher
 from mileage.control.experiment import ArmSeen, changed
-from mileage.control.failover import next_replica
+from mileage.control.failover import blame, next_replica
 from mileage.control.governor import Governor
 from mileage.control.intake import Intake
 from mileage.control.plausible import TOKENS_MAX, plausible
@@ -294,13 +294,7 @@ class Controller:
                 return (Reject(request_id, "upstream_failed"),)
             return _NOTHING
         self._dispatcher.leave(flight, replica, now_s)
-        if event.kind == "busy":
-            if replica.breaker.released(flight.ticket):
-                self._replicas.refresh(replica)
-        else:
-            replica.failure = event.kind
-            if replica.breaker.failed(flight.ticket, now_s):
-                self._replicas.refresh(replica)
+        blame(flight, replica, event, self._replicas, now_s)
         # Looked up anew: since the request came, its model may have gone, and come back elsewhere.
         found = self._replicas.find(flight.request)
         takers = None if found is None else found[1]
@@ -318,6 +312,10 @@ class Controller:
         if following is not None:
             flight.takers = takers or flight.takers
             return (self._dispatcher.send(flight, following, now_s), *self._dispatcher.go_on(now_s))
+        if event.kind == "unloaded" and event.retryable:
+            held = self._dispatcher.hold_again(flight, now_s)
+            if held is not None:
+                return (*held, *self._dispatcher.go_on(now_s))
         del self._flights[request_id]
         members = self._dispatcher.merges.ended(request_id)
         if not event.retryable:
@@ -325,7 +323,7 @@ class Controller:
             self._dispatcher.intake.settle(members, flight, None, now_s)
             return self._dispatcher.go_on(now_s)
         self._dispatcher.intake.release(members, now_s)
-        if event.kind == "busy":
+        if event.kind in ("busy", "unloaded"):
             refusal = Reject(request_id, "busy", _BUSY_RETRY_S)
         else:
             retry_after_s = None if takers is None else takers.retry_after_s(now_s)

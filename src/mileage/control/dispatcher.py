@@ -182,6 +182,17 @@ class Dispatcher:
             self.router if self.experiment is None else self.experiment.router(flight, self.router)
         )
 
+    def hold_again(self, flight: Flight, now_s: float) -> Sequence[Action] | None:
+        """Hold a request that came back because its replica has not the adapter any more, until it
+        is loaded again. None: it was tried often enough, or cannot be held."""
+        if flight.attempts >= self.config.routing.attempts_max:
+            return None
+        held = self.loads.hold(flight, flight.takers, now_s)
+        if isinstance(held, Reject):
+            return None
+        flight.replica, flight.tried = None, 0
+        return held
+
     def _find(self, flight: Flight) -> Takers:
         """Look up anew who serves the request: its model may have come back; or its arm is gone."""
         found = self.replicas.find(flight.request)

@@ -8,13 +8,30 @@ from mileage.control.replicas import Replicas, Takers
 from mileage.core.events import Failed
 from mileage.policy.routing import Candidates, Router
 
-__all__ = ["next_replica"]
+__all__ = ["blame", "next_replica"]
+
+_NOT_ITS_FAULT = ("busy", "unloaded")
 
 _RETRY_IN_PLACE = ("connect", "broken")
 _LOST = ("broken", "timeout")
 _LOST_MAX = 2
 """Attempts of one request that end so. It may be the request itself that breaks engines: what two
 of them did not survive must not reach all."""
+
+
+def blame(
+    flight: Flight, replica: Replica, event: Failed, replicas: Replicas, now_s: float
+) -> None:
+    """What a failed attempt of the request says of its replica."""
+    if event.kind in _NOT_ITS_FAULT:
+        changed = replica.breaker.released(flight.ticket)
+    else:
+        replica.failure = event.kind
+        changed = replica.breaker.failed(flight.ticket, now_s)
+    if changed:
+        replicas.refresh(replica)
+    if event.kind == "unloaded":
+        replicas.lost(replica, flight.request.model)
 
 
 def next_replica(

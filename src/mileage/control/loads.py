@@ -54,6 +54,11 @@ class Loads:
         found = self._replicas.find(flight.request)
         return found is not None and _loads(found[1], flight.request.model)
 
+    def loads(self, replica: str, model: str) -> bool:
+        """Whether the replica loads the model when asked."""
+        found = self._replicas.get(replica)
+        return found is not None and model in found.loadable
+
     def told(self, event: Loadable | LoadFailed, now_s: float) -> bool:
         """Take in what the host tells of models; False: of a replica that is not known."""
         if isinstance(event, LoadFailed):

@@ -301,6 +301,11 @@ class Replicas:
         for model in sorted(changed):
             self._reassign(model)
 
+    def lost(self, replica: Replica, model: str) -> None:
+        """The replica turned out not to have the model, which it loads when asked."""
+        if replica.down_reason is None and model in replica.loadable:
+            self.up(replica, [name for name in replica.models if name != model])
+
     def down(self, replica: Replica, reason: str) -> None:
         """The replica is not to be used; it keeps its models, and its requests in flight."""
         replica.down_reason = reason

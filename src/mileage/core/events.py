@@ -31,11 +31,12 @@ __all__ = [
     "Woke",
 ]
 
-FailureKind = Literal["connect", "timeout", "broken", "status", "busy"]
+FailureKind = Literal["connect", "timeout", "broken", "status", "busy", "unloaded"]
 """connect: no connection; timeout: no answer in time; broken: the connection or the engine's
 protocol broke; status: the engine, or a proxy before it, answered 502, 503 or 504 (a 500 is an
 answer: engines give it for input that they cannot handle); busy: all connections that we may have
-to it are in use, which is our own limit and says nothing about the engine."""
+to it are in use, which is our own limit and says nothing about the engine; unloaded: it has not the
+adapter that it was said to have loaded, which it may have lost by a restart."""
 
 
 class Arrived(msgspec.Struct, frozen=True, tag="arrived", gc=False):

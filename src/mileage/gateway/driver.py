@@ -300,7 +300,7 @@ class Driver:
         if experiment is None or experiment.plan.split.name != seen.experiment:
             return
         crossed = experiment.is_crossed(seen, timeline.replica)
-        if failure == "busy":  # a limit of ours
+        if failure in ("busy", "unloaded"):  # of our own doing
             failure = None
         met = self.metrics.targets.met(timeline)
         self.metrics.experiment.finished(timeline, seen, crossed=crossed, failure=failure, met=met)

@@ -14,7 +14,7 @@ from mileage.gateway.answer_head import STREAM_LINES, forwarded_lines, has_lengt
 from mileage.gateway.audience import Audience
 from mileage.gateway.batch_call import BatchCall
 from mileage.gateway.exchange import Exchange
-from mileage.gateway.outcomes import UNAVAILABLE, outcome_of, stream_outcome_of
+from mileage.gateway.outcomes import failure_of, outcome_of, stream_outcome_of
 from mileage.gateway.refusals import Refusal, engine_message, rejection
 from mileage.gateway.stream import StreamMeter, seen
 from mileage.gateway.target import Target
@@ -237,7 +237,7 @@ class Generation:
         if self.meter is not None:
             self._end_stream(self.meter, data, now_s)
             return
-        whole, status = self._whole, self._status
+        whole, status, request = self._whole, self._status, self._call.request
         batch = self._batch if self._batch is not None and self._batch.several else None
         part = whole.take(data)
         if status == 200 and not (has_length(self._headers) or whole.ends_well()):
@@ -246,10 +246,10 @@ class Generation:
             outcome, reason = outcome_of(status)
             usage = whole.usage()
             self._answered(outcome, status, now_s, lambda m: partial(m.end, part), reason, usage)
-        elif status in UNAVAILABLE:
+        elif kind := failure_of(status, self._driver.controller.loads, self.target, request):
             said = engine_message(whole.body())
             message = f"the engine answered {status}" + (f": {said}" if said else "")
-            self._attempt_failed("status", message, now_s)
+            self._attempt_failed(kind, message, now_s)
         elif batch is not None and not batch.is_refusal_of_all(status):
             if not batch.answer(status, self._headers, whole, now_s):
                 self._send_separately(batch)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from mileage.control.loads import Loads
+from mileage.core.events import FailureKind
+from mileage.core.request import Request
 from mileage.core.timeline import Outcome
+from mileage.gateway.target import Target
 
-__all__ = ["UNAVAILABLE", "outcome_of", "stream_outcome_of"]
+__all__ = ["failure_of", "outcome_of", "stream_outcome_of"]
 
-UNAVAILABLE = frozenset((502, 503, 504))
+_UNAVAILABLE = frozenset((502, 503, 504))
 """Answers of an engine, or of a proxy before it, that another replica may do better. A 500 is not
 among them: engines give it for input that they cannot handle, which would take down one replica's
 breaker after the other."""
+
+
+def failure_of(
+    status: int, loads: Loads, target: Target | None, request: Request
+) -> FailureKind | None:
+    """Why an attempt has failed that may be better elsewhere, or later; None: it is an answer.
+
+    A 404 of a replica that loads the model when asked says that it has lost it, or that it was
+    unloaded while the request was on its way there.
+    """
+    if status in _UNAVAILABLE:
+        return "status"
+    lost = status == 404 and target is not None and loads.loads(target.name, request.model)
+    return "unloaded" if lost else None
 
 
 def outcome_of(status: int) -> tuple[Outcome, str | None]:

@@ -14,6 +14,7 @@ from mileage.core.actions import Action, Dispatch, Hold, Load, Reject, SetLimit,
 from mileage.core.events import (
     Arrived,
     Cancelled,
+    Failed,
     Finished,
     Loadable,
     LoadFailed,
@@ -158,3 +159,57 @@ def test_in_the_mode_off_requests_wait_for_their_model_too() -> None:
     c = asleep(governor=GovernorConfig(mode="off"))
     assert said(c.handle(Arrived(request(1)), 0.0)) == [Hold(1), Load("llama")]
     assert said(c.handle(ReplicaUp("a", ("llama",)), 5.0)) == [Dispatch(1, "a")]
+
+
+# --- adapters that a replica turns out not to have ----------------------------------------------
+
+
+def with_adapter(*replicas: str) -> Controller:
+    """A controller before replicas that have loaded the adapter `tuned`."""
+    c = controller(*replicas)
+    for name in replicas:
+        c.handle(Loadable(name, ("tuned",)), 0.0)
+        c.handle(ReplicaUp(name, ("llama", "tuned")), 0.0)
+    return c
+
+
+def test_a_request_whose_adapter_is_gone_is_held_until_it_is_loaded_again() -> None:
+    c = with_adapter("a")
+    assert arrive(c, 1, model="tuned") == "a"
+    lost = said(c.handle(Failed(1, "a", "unloaded", True), 1.0))
+    assert lost == [Hold(1), Load("tuned")]
+    assert said(c.handle(Arrived(request(2, "tuned")), 1.0)) == [Hold(2)], "nobody is sent there"
+    assert arrive(c, 3, 1.0) == "a", "its breaker is not told"
+    up = said(c.handle(ReplicaUp("a", ("llama", "tuned")), 2.0))
+    assert up == [Dispatch(1, "a"), Dispatch(2, "a")]
+    c.handle(Finished(1, 10, 0, 10), 3.0)
+    assert c.ignored == 0
+
+
+def test_another_replica_that_has_it_is_taken_at_once() -> None:
+    c = with_adapter("a", "b")
+    first = arrive(c, 1, model="tuned")
+    (sent,) = said(c.handle(Failed(1, first, "unloaded", True), 1.0))
+    assert isinstance(sent, Dispatch)
+    assert sent.replica != first
+
+
+def test_one_that_is_lost_again_and_again_is_refused() -> None:
+    c = with_adapter("a")
+    arrive(c, 1, model="tuned")
+    refusal: list[Action] = []
+    for attempt in range(10):
+        refusal = said(c.handle(Failed(1, "a", "unloaded", True), float(attempt)))
+        if refusal[0] != Hold(1):
+            break
+        c.handle(ReplicaUp("a", ("llama", "tuned")), float(attempt))
+    assert refusal == [Reject(1, "busy", 1.0)]
+
+
+def test_a_client_that_leaves_while_its_adapter_is_loaded_again_is_forgotten() -> None:
+    c = with_adapter("a")
+    arrive(c, 1, model="tuned")
+    c.handle(Failed(1, "a", "unloaded", True), 1.0)
+    c.handle(Cancelled(1), 2.0)
+    assert said(c.handle(ReplicaUp("a", ("llama", "tuned")), 3.0)) == []
+    assert c.loads.waiting() == {}

@@ -229,6 +229,29 @@ def test_when_all_attempts_have_failed_all_are_told() -> None:
     in_loop(story)
 
 
+@pytest.mark.parametrize(
+    ("loadable", "status"),
+    [
+        pytest.param({"m"}, 200, id="one that is loaded on demand: asked again"),
+        pytest.param(set(), 404, id="any other: the engine's own answer"),
+    ],
+)
+def test_a_model_that_the_engine_has_not_any_more(loadable: set[str], status: int) -> None:
+    def story() -> None:
+        world = World()
+        world.controller.retries = 1
+        world.controller.loads.names = loadable
+        client = world.ask(stream=False)
+        world.calls[0].answer({"error": {"message": "The model `m` does not exist."}}, status=404)
+        if loadable:
+            assert world.told(Failed) == [Failed(client.id, "a", "unloaded", True)]
+            world.calls[1].answer({"choices": []}, status=200)
+        world.flush()
+        assert client.status == status
+
+    in_loop(story)
+
+
 def test_a_stream_that_breaks_ends_for_all_with_the_error_event() -> None:
     def story() -> None:
         world = World()

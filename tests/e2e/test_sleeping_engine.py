@@ -13,10 +13,10 @@ HI: list[Any] = [{"role": "user", "content": "Say hi."}]
 WAIT_S = 120.0
 
 
-def config(server: SleepingServer) -> str:
+def config(server: SleepingServer, policy: str = "never") -> str:
     return f"""
 [idle]
-policy = "fixed"
+policy = "{policy}"
 fixed_s = 1.0
 resident_min_s = 0.0
 [[engines]]
@@ -36,8 +36,10 @@ def say(gateway: Gateway) -> str:
 def test_an_idle_engine_sleeps_and_a_burst_wakes_it_once(tmp_path: Path) -> None:
     with SleepingServer() as server, Gateway(tmp_path, config=config(server)) as gateway:
         assert say(gateway) == "Hi."
+        gateway.reload(config(server, "fixed"))
         wait_until(lambda: server.asleep, "it sleeps", WAIT_S)
         wait_until(lambda: gateway.replica("big")["state"] == "asleep", "it is shown so", WAIT_S)
+        gateway.reload(config(server))  # the burst may take longer than it would stay awake
         before = server.wakes
         with ThreadPoolExecutor(8) as pool:
             assert set(pool.map(say, [gateway] * 8)) == {"Hi."}

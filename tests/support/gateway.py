@@ -321,6 +321,11 @@ class Gateway:
         assert answer.status_code < 300, f"{path}: {answer.status_code} {answer.text}"
         return answer.json()
 
+    def reload(self, config: str) -> None:
+        """Write another configuration, and have it in force."""
+        (self.directory / "mileage.toml").write_text(config)
+        self.admin("/api/v1/config/reload", "POST")
+
     def replica(self, name: str | None = None) -> dict[str, Any]:
         """One replica as the control API tells it; without a name, the only one."""
         rows: list[dict[str, Any]] = self.admin("/api/v1/replicas")["replicas"]

@@ -137,11 +137,15 @@ class Site:
     def state(self, name: str) -> str:
         return next(each.state for each in self.desk.statuses() if each.replica == name)
 
-    async def until(self, condition: Callable[[], bool], what: str) -> None:
+    async def until(
+        self, condition: Callable[[], bool], what: str, *, reports: bool = True
+    ) -> None:
+        """`reports` False: the worker says nothing meanwhile."""
         deadline_s = time.monotonic() + WAIT_S
         while not condition():
             assert time.monotonic() < deadline_s, what
-            self.report()
+            if reports:
+                self.report()
             await asyncio.sleep(0.01)
 
 

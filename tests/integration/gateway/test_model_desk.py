@@ -54,8 +54,8 @@ def test_who_asks_for_it_before_it_is_gone_keeps_it() -> None:
             s.report()
             s.desk.sleep("a")  # no report: it waits for the worker's word
             s.desk.wanted("a")
-            await asyncio.sleep(0.3)
-            assert (s.state("a"), a.is_loaded, s.watched) == ("loaded", True, {"a"})
+            await s.until(lambda: s.state("a") == "loaded", "it stays", reports=False)
+            assert (a.is_loaded, a.loads, s.watched) == (True, 0, {"a"})
 
     asyncio.run(play())
 

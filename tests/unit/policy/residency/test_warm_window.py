@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -44,3 +46,33 @@ def test_what_is_no_window_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_window("idle.keep_warm", text)
     assert caught.value.key == "idle.keep_warm"
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+FORWARD, BACK = datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)
+"""Sundays on which clocks go from 2 to 3, and from 3 back to 2, at 1 o'clock UTC."""
+
+
+@pytest.mark.parametrize(
+    ("window", "day", "from_utc", "minutes"),
+    [
+        pytest.param("sun 08:00-18:00", FORWARD, "06:00", 600, id="hours of a day as ever"),
+        pytest.param("sun 08:00-18:00", BACK, "07:00", 600, id="in autumn, too"),
+        pytest.param("sun 02:00-03:00", FORWARD, None, 0, id="an hour that there is not"),
+        pytest.param("sun 02:30-04:00", FORWARD, "01:00", 60, id="one that begins in it"),
+        pytest.param("sun 02:00-03:00", BACK, "00:00", 120, id="an hour that there is twice"),
+        pytest.param("sun 00:00-24:00", FORWARD, "23:00", 23 * 60, id="a day of 23 hours"),
+        pytest.param("sun 00:00-24:00", BACK, "22:00", 25 * 60, id="a day of 25 hours"),
+        pytest.param("sat 22:00-04:00", FORWARD, "21:00", 5 * 60, id="a night is an hour shorter"),
+        pytest.param("sat 22:00-04:00", BACK, "20:00", 7 * 60, id="or longer"),
+    ],
+)
+def test_what_a_window_covers_where_clocks_change(
+    window: str, day: datetime, from_utc: str | None, minutes: int
+) -> None:
+    parsed = parse_window("idle.keep_warm", window)
+    times = [day + timedelta(minutes=minute) for minute in range(-24 * 60, 48 * 60)]
+    covered = [each for each in times if parsed.covers(each.astimezone(BERLIN))]
+    assert len(covered) == minutes
+    assert (f"{covered[0]:%H:%M}" if covered else None) == from_utc
+    assert all(b - a == timedelta(minutes=1) for a, b in pairwise(covered)), "without a gap"

@@ -3,7 +3,8 @@
 `python -m tests.support.vllm_policies`, by vLLM's Python. Reads one JSON document from stdin:
 `config` as `vllm_schedule` takes it, `policy` as /mileage/control takes it (null: none), `requests`
 as [arrival in seconds, prompt tokens, output tokens], `scheduler`: "hook", or "class" for Mileage's
-own scheduler class, and `step_s` as [a step's, a token's seconds]. Prints a JSON object: of each
+own scheduler class, `blocks`: prompts are cut at whole blocks, as for models with Mamba layers, and
+`step_s` as [a step's, a token's seconds]. Prints a JSON object: of each
 request when its tokens came and its preemptions; of each step its tokens of prompts, and how many
 decoded; and whether all that the host changed was set back in the end.
 """
@@ -34,6 +35,8 @@ class _Run:
     def __init__(self, document: dict[str, Any], model: Path) -> None:
         build = scheduler_class.make_scheduler if document["scheduler"] == "class" else None
         self.scheduler = make_scheduler(document["config"], model, build)
+        assert self.scheduler.need_mamba_block_aligned_split is False
+        self.scheduler.need_mamba_block_aligned_split = document["blocks"]
         self.base_s, self.token_s = document["step_s"]
         core = SimpleNamespace(scheduler=self.scheduler, vllm_config=self.scheduler.vllm_config)
         self.host = PolicyHost(self.scheduler, probe(core))

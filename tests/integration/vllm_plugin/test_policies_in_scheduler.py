@@ -27,6 +27,8 @@ CONFIG = {
 }
 SCARCE = {**CONFIG, "kv_blocks": 260}
 """Room for one long prompt and some short ones."""
+BLOCKS = {**CONFIG, "kv_blocks": 300, "block_tokens": 256}
+"""Prompts are cut at whole blocks, each about as long as a step may be."""
 BUDGET = {"budget": "model", "itl_target_s": TARGET_S}
 ORDERED = {**BUDGET, "ordering": "shortest"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str]] = {
@@ -37,17 +39,20 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str]] = {
     "class off": (CONFIG, None, "class"),
     "ordered": (CONFIG, ORDERED, "class"),
     "scarce": (SCARCE, ORDERED, "class"),
+    "blocks off": (BLOCKS, None, "hook"),
+    "blocks": (BLOCKS, BUDGET, "hook"),
 }
 
 
-def requests() -> list[tuple[float, int, int]]:
-    """Short prompts, and now and then a long one."""
+def requests(case: str) -> list[tuple[float, int, int]]:
+    """Short prompts, and now and then a long one; longer answers where many are to decode."""
+    longer = 8 if "blocks" in case else 1
     random = Random(1)
     found, at_s = [], 0.0
     for _ in range(120):
         at_s += random.expovariate(4.0)
         prompt = random.randint(1500, 3000) if random.random() < 0.15 else random.randint(20, 80)
-        found.append((at_s, prompt, random.randint(20, 60)))
+        found.append((at_s, prompt, longer * random.randint(20, 60)))
     return found
 
 
@@ -59,10 +64,11 @@ def results(vllm_python: Path) -> dict[str, dict[str, Any]]:
             "config": config,
             "policy": policy,
             "scheduler": scheduler,
-            "requests": requests(),
+            "blocks": config is BLOCKS,
+            "requests": requests(case),
             "step_s": [0.01, 1e-4],
         }
-        for config, policy, scheduler in CASES.values()
+        for case, (config, policy, scheduler) in CASES.items()
     ]
     ended = subprocess.run(
         [str(vllm_python), "-m", "tests.support.vllm_policies"],
@@ -93,7 +99,7 @@ def waits(result: dict[str, Any], *, short: bool) -> list[float]:
     """Times to first tokens, ascending."""
     return sorted(
         times[0] - at_s
-        for times, (at_s, prompt, _) in zip(result["tokens_at"], requests(), strict=True)
+        for times, (at_s, prompt, _) in zip(result["tokens_at"], requests(""), strict=True)
         if (prompt < 100) == short
     )
 
@@ -103,7 +109,7 @@ def test_every_request_gets_all_its_tokens_and_values_are_set_back(
     results: dict[str, dict[str, Any]], case: str
 ) -> None:
     result = results[case]
-    assert [len(times) for times in result["tokens_at"]] == [out for _, _, out in requests()]
+    assert [len(times) for times in result["tokens_at"]] == [out for _, _, out in requests(case)]
     assert result["set_back"]
 
 
@@ -131,3 +137,13 @@ def test_in_order_a_long_prompt_does_not_hold_up_short_ones(
     assert sum(gap > TARGET_S for gap in gaps(results["ordered"])) < 0.02 * len(ordered) * 40
     # The long ones wait longer for it, but not for ever.
     assert waits(results["ordered"], short=False)[-1] < 4 * waits(results["off"], short=False)[-1]
+
+
+def test_prompts_that_are_cut_at_blocks_go_on_beside_those_that_decode(
+    results: dict[str, dict[str, Any]],
+) -> None:
+    steps = [step for step in results["blocks"]["steps"] if step[1]]
+    assert sum(prompt >= BLOCKS["block_tokens"] for prompt, _ in steps) > 20
+    governed, off = (waits(results[case], short=False) for case in ("blocks", "blocks off"))
+    assert governed[-1] < 4 * off[-1]
+    assert gaps(results["blocks"])[-1] < gaps(results["blocks off"])[-1] / 2

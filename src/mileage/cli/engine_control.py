@@ -172,6 +172,8 @@ def _show(found: ControlDocument, *, as_json: bool) -> None:
     console.print("vLLM      ", safe_text(found.engine_version), f"plugin {found.plugin_version}")
     console.print(f"version    {found.version} asked for, {found.applied_version} in force")
     console.print(f"lease      {_lease(found)}")
+    if found.failed is not None:
+        console.print("failed    ", safe_text(found.failed))
     table = Table("", "in force", "asked for", "at the start", "lowest", "highest", "", box=None)
     for name in KNOBS:
         low, high = found.bounds.get(name, (None, None))
@@ -193,6 +195,8 @@ def _show(found: ControlDocument, *, as_json: bool) -> None:
 
 
 def _lease(found: ControlDocument) -> str:
+    if found.failed is not None:
+        return "none: the control of an engine has failed, and its start values are back"
     if found.reverted:
         return "has run out: the start values are back"
     if found.lease_left_s is None:

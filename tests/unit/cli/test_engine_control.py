@@ -16,6 +16,7 @@ import mileage.cli.engine_control_call as calls
 from mileage.cli.whole_command import app
 from mileage.core.errors import ConfigError, EngineError, MileageError
 from mileage.vllm_plugin import engine_hook
+from mileage.vllm_plugin.engine_control import EngineControl
 from mileage.wire.fetch import FetchResponse
 from tests.support.control_site import SITE_TOKEN, ControlSite, engine
 
@@ -73,6 +74,17 @@ def test_what_was_clamped_is_shown(site: ControlSite) -> None:
     assert result.exit_code == 0
     assert "out of 1..64" in result.stdout
     assert "left of 60 s" in result.stdout
+
+
+def test_a_control_that_failed_inside_the_engine_is_shown(site: ControlSite) -> None:
+    observer = engine_hook.CoreHook.of(site.client.engines[0]).observer("control")
+    assert isinstance(observer, EngineControl)
+    observer.give_up("KeyError at x.py:1 (y)")
+    result = run()
+    assert result.exit_code == 0
+    assert "failed" in result.stdout
+    assert "KeyError at x.py:1 (y)" in result.stdout
+    assert "its start values are back" in result.stdout
 
 
 def test_values_that_are_not_in_force_in_time_are_a_failure(site: ControlSite) -> None:

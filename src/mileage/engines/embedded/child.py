@@ -6,6 +6,7 @@ by `child_process`, and in a process of its own so that a crash of native code e
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -40,6 +41,7 @@ def main() -> int:
     try:
         _server = _serve(params)
     except (RuntimeError, ValueError, ImportError, OSError) as error:
+        _write_log_out()
         _send(report, Failed(str(error)))
         return 1
     _die_with_parent(None)
@@ -159,6 +161,21 @@ def _common_params(library: Any, params: ChildParams, on_gpu: bool) -> Any:
         adapters.append(adapter)
     common.lora_adapters = adapters
     return common
+
+
+def _write_log_out() -> None:
+    """What llama.cpp says of a failure is written by a thread of its own, which would end with us.
+
+    The names are those of its C++ functions; where a version has others, a reason may be missing.
+    """
+    module = getattr(sys.modules.get("xllamacpp"), "xllamacpp", None)
+    if module is None:
+        return
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(module.__file__)
+        log, flush = library._Z15common_log_mainv, library._Z16common_log_flushP10common_log
+        log.restype, flush.argtypes, flush.restype = ctypes.c_void_p, [ctypes.c_void_p], None
+        flush(log())
 
 
 def _memory_mib() -> int:

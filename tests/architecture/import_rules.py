@@ -39,7 +39,7 @@ PURE_LIBRARY = (
     "__future__ abc array base64 binascii bisect collections contextlib copy csv dataclasses "
     "datetime decimal difflib enum fractions functools hashlib heapq hmac itertools json math "
     "io.BytesIO operator pickle pickletools random re shlex statistics string struct textwrap "
-    "types typing unicodedata urllib.parse zlib"
+    "types typing unicodedata urllib.parse zipfile.BadZipFile zlib"
 )
 PURE_PACKAGES = (
     "mileage msgspec networkx numba numpy scipy sklearn statsmodels torch typing_extensions"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -39,6 +39,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     goal: Goal
     usd_per_gpu_hour: Mapping[str, float | None] = {}
     """By the name of the GPU; what is not in it has no price."""
+    rank_by: Literal["usd", "gpu_hours"] = "usd"
+    """What is cheap: gpu_hours where there is a card whose price is not known."""
     governors: Mapping[str, GovernorConfig] = {}
     """By the spelling of a policy; `off` is always known."""
     seed: int = 0
@@ -113,6 +115,7 @@ def evaluated(
         itl_s=quantile_of(gap_s[~np.isnan(gap_s)], quantile),
         usd_per_mtok=usd_per_mtok,
         gpu_h_per_mtok=per_mtok,
+        cost=_ranked(usd_per_mtok if world.rank_by == "usd" else per_mtok),
         gpus=gpus,
         gpu_hours=gpu_hours,
         output_tokens_per_s=mtok * 1e6 / result.duration_s if result.duration_s else 0.0,
@@ -122,6 +125,10 @@ def evaluated(
         return figures
     arrays = (traffic.columns.arrived_s, ttft_s, gap_s, met, tokens)
     return msgspec.structs.replace(figures, interval=_intervals(figures, quantile, *arrays))
+
+
+def _ranked(cost: float | None) -> float:
+    return math.inf if cost is None else cost
 
 
 def _first_tokens(fill: PipelineFill | None, result: SimResult, ok: NDArray[np.bool_]) -> Floats:
@@ -215,6 +222,7 @@ def _given_up(built: Built, traffic: Traffic, problem: str) -> Figures:
         itl_s=None,
         usd_per_mtok=None,
         gpu_h_per_mtok=None,
+        cost=math.inf,
         gpus=built.candidate.gpus(max(1, len(traffic.adapters))),
         gpu_hours=0.0,
         output_tokens_per_s=0.0,

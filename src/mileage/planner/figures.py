@@ -40,6 +40,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usd_per_mtok: float | None
     """Of output tokens, all GPUs paid for from the first arrival to the last answer."""
     gpu_h_per_mtok: float | None
+    cost: float
+    """The one of both that ranks; infinite where there is none."""
     gpus: int
     gpu_hours: float
     output_tokens_per_s: float
@@ -55,14 +57,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """95 %, by what is the same in all ten tenths of the trace; of figures that it has."""
     problem: str | None = None
     """Why it could not be simulated to its end."""
-
-    @property
-    def cost(self) -> float:
-        """What set-ups are ranked by: money, or GPU time where a price is not known. Infinite
-        without answers."""
-        if self.usd_per_mtok is not None:
-            return self.usd_per_mtok
-        return math.inf if self.gpu_h_per_mtok is None else self.gpu_h_per_mtok
 
 
 def quantile_of(values: Floats, quantile: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -47,9 +48,12 @@ def test_costs_are_of_all_gpus_for_the_whole_time() -> None:
 
 
 def test_without_a_price_gpu_time_ranks() -> None:
-    found = evaluate(BUILDER.build(Candidate(gpu=CARD)), steady(40, 0.1), World(goal=Goal()))
+    world = World(goal=Goal(), rank_by="gpu_hours")
+    found = evaluate(BUILDER.build(Candidate(gpu=CARD)), steady(40, 0.1), world)
     assert found.usd_per_mtok is None
     assert found.cost == found.gpu_h_per_mtok
+    by_usd = msgspec.structs.replace(world, rank_by="usd")
+    assert evaluate(BUILDER.build(Candidate(gpu=CARD)), steady(40, 0.1), by_usd).cost == math.inf
 
 
 @pytest.mark.parametrize(

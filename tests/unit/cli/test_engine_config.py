@@ -13,6 +13,7 @@ from mileage.cli.engine import engine
 from mileage.core.errors import ConfigError
 from tests.support.option_table import parse_options
 
+PAGE = Path(__file__).parents[3] / "docs/how-to/generate-engine-configuration.md"
 PLAN = """\
 model = "/models/llama"
 architecture = "llama-3.1-8b"
@@ -44,6 +45,23 @@ def test_a_command_line_is_printed_that_a_shell_takes(plan: Path) -> None:
     assert words[:3] == ["vllm", "serve", "/models/a b"]
     assert parse_options("vllm", words[3:])["--max-loras"] == 2
     assert header == "# config.yaml"
+
+
+def test_the_page_s_own_plan_goes_through_each_of_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = PAGE.read_text()
+    (tmp_path / "plan.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        line.removeprefix("mileage engine config ")
+        for line in page.splitlines()
+        if line.startswith("mileage engine config ")
+    ]
+    assert {line.split()[0] for line in lines} >= {"vllm", "trtllm", "triton", "llamacpp", "onnx"}
+    for line in lines:
+        done = run(*shlex.split(line))
+        assert done.exit_code == 0, (line, done.exception)
 
 
 def test_the_document_has_commands_files_and_the_cache(plan: Path) -> None:

@@ -213,6 +213,24 @@ def test_triton_shares_gpus_out_to_instances_of_tensorrt_llm(
     assert found.environment == {"TRTLLM_ORCHESTRATOR": "1"}
 
 
+def test_no_port_of_triton_is_open_to_all() -> None:
+    (words,) = configure("triton", plan(host="10.0.0.5", port=9000)).commands
+    assert words[2:] == (
+        "--http-address=10.0.0.5",
+        "--http-port=9000",
+        "--grpc-address=10.0.0.5",
+        "--grpc-port=9001",
+        "--metrics-port=9002",
+    )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "triton", "llamacpp"])
+def test_servers_are_of_this_machine_alone_unless_told(engine: PlannedEngine) -> None:
+    for words in configure(engine, EnginePlan(model="m.gguf")).commands:
+        assert "127.0.0.1" in " ".join(words)
+        assert "0.0.0.0" not in " ".join(words)
+
+
 def test_one_gpu_of_triton_needs_no_processes_of_its_own() -> None:
     found = configure("triton", plan(tensor_parallel=1, triton=TritonPlan(gpus=(3,))))
     assert check_triton(found).parameters["gpu_device_ids"].string_value == "3"
@@ -264,6 +282,8 @@ def test_onnx_of_an_edge_device() -> None:
         pytest.param("llamacpp", {"kv_dtype": None, "running_max": 500}, "running_max", id="slots"),
         pytest.param("sglang", {"kv_dtype": "int8"}, "kv_dtype", id="SGLang has no INT8 cache"),
         pytest.param("trtllm", {"block_tokens": 48}, "block_tokens", id="no power of two"),
+        pytest.param("vllm", {"block_tokens": 24}, "block_tokens", id="no multiple of 16"),
+        pytest.param("triton", {"port": 65_534}, "port", id="no room for gRPC and metrics"),
         pytest.param("vllm", {"lora": LoraPlan(rank_max=600)}, "lora.rank_max", id="rank"),
         pytest.param("triton", {"served_name": "a/b"}, "served_name", id="no directory's name"),
         pytest.param(

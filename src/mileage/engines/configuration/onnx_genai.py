@@ -16,6 +16,7 @@ _TITLE: Final = "ONNX Runtime GenAI"
 _FILE: Final = "genai_config.json"
 _PROVIDERS: Final = {"cuda": "cuda", "dml": "DML", "webgpu": "WebGPU"}
 _EXPORTED: Final = "the ONNX file has it from its export"
+_OF_CONFIG: Final = "or an architecture that is the model's config.json, which says so"
 _BLOCK_TOKENS: Final = 256
 """Of a paged cache, where the plan does not say: the model builder's own."""
 
@@ -53,9 +54,11 @@ def _model(fields: PlanFields, shape: Architecture) -> dict[str, Any]:
     if plan.context_max_tokens is None:
         raise fields.refuse("context_max_tokens", None, "a number of tokens")
     if onnx.type is None:
-        raise fields.refuse("onnx.type", None, "the model's family, such as llama")
+        expected = f"the model's family, such as llama, {_OF_CONFIG}"
+        raise fields.refuse("onnx.type", None, expected)
     if not onnx.eos_token_ids:
-        raise fields.refuse("onnx.eos_token_ids", [], "the tokens that end an answer")
+        expected = f"the tokens that end an answer, {_OF_CONFIG}"
+        raise fields.refuse("onnx.eos_token_ids", [], expected)
     for key, tokens in (
         ("onnx.eos_token_ids", onnx.eos_token_ids),
         ("onnx.bos_token_id", () if onnx.bos_token_id is None else (onnx.bos_token_id,)),

@@ -25,6 +25,7 @@ _BACKENDS: Final = {
 _BATCH_MAX: Final = 8
 """Where the plan does not say: without a largest batch Triton makes none at all."""
 _US_PER_MS: Final = 1000.0
+_PORT_MAX: Final = 65_535
 _AT_BUILD: Final = "the engine has it from its build: generate for trtllm, too"
 
 _Tensor = tuple[str, str, tuple[int, ...], bool]
@@ -83,12 +84,24 @@ def triton_configuration(
     lines += [*_instances(fields, devices), *_batching(fields, batch)]
     if plan.triton.backend == "tensorrt_llm":
         lines += _parameters(fields, cache, devices)
+    if plan.port > _PORT_MAX - 2:
+        expected = f"up to {_PORT_MAX - 2}: gRPC and metrics have the two ports that follow"
+        raise fields.refuse("port", plan.port, expected)
     repository = (directory or PurePath()) / _REPOSITORY
-    command = ("tritonserver", f"--model-repository={repository}", f"--http-address={plan.host}")
+    command = (
+        "tritonserver",
+        f"--model-repository={repository}",
+        f"--http-address={plan.host}",  # that of the metrics is the same, unless it is told
+        f"--http-port={plan.port}",
+        # Its own address is 0.0.0.0.
+        f"--grpc-address={plan.host}",
+        f"--grpc-port={plan.port + 1}",
+        f"--metrics-port={plan.port + 2}",
+    )
     spread = bool(devices) and len(plan.triton.gpus) > 1
     return Configuration(
         engine="triton",
-        commands=((*command, f"--http-port={plan.port}"),),
+        commands=(command,),
         # Else all of its executors are in the server's own process.
         environment={"TRTLLM_ORCHESTRATOR": "1"} if spread else {},
         files={f"{_REPOSITORY}/{name}/config.pbtxt": "\n".join(lines).rstrip() + "\n"},
@@ -212,6 +225,7 @@ def _parameters(
         fields.take("lora.rank_max")
         found["lora_cache_max_adapter_size"] = str(plan.lora.rank_max)
         fields.warn("lora.slots", "not told to Triton: its adapter cache is a share of memory")
+        fields.take("lora.adapters")
         if plan.lora.adapters:
             fields.warn(
                 "lora.adapters", "not told to Triton: requests bring their adapters' weights"

@@ -29,6 +29,7 @@ _WEIGHTS: Final = {
     "gptq": "gptq",
     "fp4": "modelopt_fp4",
 }
+_BLOCK_STEP: Final = 16
 _RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Those that --max-lora-rank takes."""
 _LORA_ENVIRONMENT: Final = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
@@ -82,6 +83,10 @@ def _yaml(options: dict[str, Any]) -> str:
 def _options(fields: PlanFields, instance: int) -> dict[str, Any]:
     """vLLM's options without their dashes -> values."""
     plan = fields.plan
+    block = plan.block_tokens
+    if block is not None and block % _BLOCK_STEP:
+        expected = f"a multiple of {_BLOCK_STEP}, which its attention kernels take"
+        raise fields.refuse("block_tokens", block, expected)
     found: dict[str, Any] = {
         "served-model-name": [plan.served_name] if plan.served_name else None,
         "host": plan.host,
@@ -95,7 +100,7 @@ def _options(fields: PlanFields, instance: int) -> dict[str, Any]:
         "max-num-seqs": plan.running_max,
         "max-num-batched-tokens": plan.step_tokens_max,
         "gpu-memory-utilization": plan.instance_memory_ratio,
-        "block-size": plan.block_tokens,
+        "block-size": block,
         "enable-prefix-caching": plan.prefix_caching,
         "enable-chunked-prefill": plan.chunked_prefill,
     }

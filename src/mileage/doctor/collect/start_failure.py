@@ -62,6 +62,30 @@ _SIGNS: Final = (
             r"|KV cache is needed, which is larger than|Not enough memory\. Please try to increase"
         ),
     ),
+    _Sign(  # before what follows of it: without the hub, a model is said to be none
+        FailureCause(
+            "hub_unreachable",
+            "the hub that it fetches the model from cannot be reached, and its cache here has not "
+            "all of it",
+            False,
+        ),
+        re.compile(
+            r"We couldn't connect to 'https?://|Temporary failure in name resolution"
+            r"|Name or service not known|Max retries exceeded with url|LocalEntryNotFoundError"
+            r"|outgoing traffic has been disabled|error: failed to get the model info from"
+        ),
+    ),
+    _Sign(
+        FailureCause(
+            "model_unreadable",
+            "the model's file is damaged, or of a kind that this release does not know",
+            True,
+        ),
+        re.compile(
+            r"unknown model architecture|invalid magic characters|model is corrupted or incomplete"
+            r"|SafetensorError|HeaderTooLarge|Model architectures \[.*\] are not supported"
+        ),
+    ),
     _Sign(
         FailureCause("model_missing", "the model is not there, or may not be read", True),
         re.compile(
@@ -69,7 +93,6 @@ _SIGNS: Final = (
             r"|RepositoryNotFoundError|Can't load the configuration of|Incorrect path_or_model_id"
             r"|Invalid repository ID or local directory|failed to open GGUF file"
             r"|does not appear to have a file named|gated repo|Cannot find any model weights"
-            r"|failed to load model"
         ),
     ),
     _Sign(
@@ -83,6 +106,7 @@ _SIGNS: Final = (
         re.compile(
             r"error: unrecognized arguments|error: argument |error: invalid argument"
             r"|error: the following arguments are required"
+            r"|is greater than the derived max_model_len"
         ),
     ),
     _Sign(
@@ -91,6 +115,10 @@ _SIGNS: Final = (
             r"Found no NVIDIA driver|no CUDA-capable device|CUDA driver version is insufficient"
             r"|No CUDA GPUs are available|Failed to infer device type"
         ),
+    ),
+    _Sign(  # by llama.cpp, of whatever cause; where it names one, that was found above
+        FailureCause("model_not_loaded", "the model was not loaded: its log says why", False),
+        re.compile(r"failed to load model"),
     ),
 )
 """In the order in which they are looked for: an engine that found no port tells of more."""

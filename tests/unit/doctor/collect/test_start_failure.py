@@ -35,6 +35,27 @@ from mileage.doctor.collect.start_failure import failure_cause
             id="no model",
         ),
         pytest.param(
+            "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
+            1,
+            "hub_unreachable",
+            False,
+            id="no network",
+        ),
+        pytest.param(
+            "llama_model_load: error loading model: unknown model architecture: 'new'",
+            1,
+            "model_unreadable",
+            True,
+            id="a kind of model that is not known",
+        ),
+        pytest.param(
+            "E srv load_model: failed to load model, '/m.gguf'",
+            1,
+            "model_not_loaded",
+            False,
+            id="llama.cpp's last word, of any cause",
+        ),
+        pytest.param(
             "/usr/bin/python: No module named 'vllm'", 1, "program_missing", True, id="no engine"
         ),
         pytest.param(
@@ -51,6 +72,24 @@ def test_a_known_cause(line: str, code: int, name: str, permanent: bool) -> None
     cause = failure_cause(["INFO before", line, "INFO after"], code)
     assert cause is not None
     assert (cause.name, cause.permanent) == (name, permanent)
+
+
+def test_the_hub_is_the_cause_of_a_model_that_is_not_there() -> None:
+    lines = [
+        "[Errno -3] Temporary failure in name resolution",
+        "OSError: Can't load the configuration of 'Qwen/Qwen3-8B'.",
+    ]
+    cause = failure_cause(lines, 1)
+    assert cause is not None
+    assert (cause.name, cause.permanent) == ("hub_unreachable", False)
+
+
+def test_an_engine_that_served_has_no_cause_of_a_start() -> None:
+    line = "POST /v1/completions 'error: unrecognized arguments'"
+    assert failure_cause([line], 1, serving=True) is None
+    oom = failure_cause(["torch.OutOfMemoryError: CUDA out of memory."], 1, serving=True)
+    assert oom is not None
+    assert oom.name == "out_of_memory"
 
 
 def test_what_is_not_known_has_no_cause() -> None:

@@ -102,7 +102,8 @@ class Document:
             return ConfigError(key, "(absent)", "a value: it is required", place=self._place(path))
         place = self._place(path)
         expected = expected_of(message, fault.kind)
-        return ConfigError(_shown(path), shown_of(fault.value, fault.kind), expected, place=place)
+        shown = shown_of(fault.value, fault.kind, path)
+        return ConfigError(_shown(path), shown, expected, place=place)
 
     def _place(self, path: KeyPath) -> str | None:
         """Where the key is written; where it is absent: the table that it belongs in."""

@@ -25,6 +25,15 @@ _TYPES: Final = {
     "object": "a table",
     "str": "text in quotes",
 }
+_SECRET: Final = re.compile(
+    r"(?:^|[_-])(?:token|keys?|hash(?:es)?|secrets?|passwords?|passwd|salts?|dsn|urls?|headers?)(?:[_-]env)?$",
+    re.IGNORECASE,
+)
+"""A key whose value nobody else may read, or may hold a password. An API key is found where only
+the name of its variable belongs, too. `tokens` are those of a text."""
+_CREDENTIALS: Final = re.compile(r"://[^/\s]*@|^(?:sk|hf|ghp)[-_]\w{8}|^Bearer ", re.IGNORECASE)
+_SHOWN_MAX: Final = 80
+_SCALARS: Final = (bool, float, int, str)
 
 
 class Fault(NamedTuple):
@@ -68,10 +77,21 @@ def expected_of(message: str, kind: Any) -> str:
     return " or ".join(_TYPES.get(name, name) for name in types[1].split(" | ") if name != "null")
 
 
-def shown_of(value: Any, kind: Any) -> object:
-    """The value as an error may tell it: a choice or a number, never what could be a secret."""
-    number = isinstance(value, int | float) and str not in (kind, *typing.get_args(kind))
-    return value if number or (isinstance(value, str) and _choices(kind)) else "(as given)"
+def shown_of(value: Any, kind: Any, path: KeyPath = ()) -> object:
+    """The value as an error may tell it: never what could be a secret, by the names on its path or
+    as an address with a password in it. Of lists and tables, and of a text in the place of one,
+    only what they are: they may hold anything."""
+    if isinstance(value, str) and _choices(kind):
+        return value
+    if any(isinstance(name, str) and _SECRET.search(name) for name in path):
+        return "(as given)"
+    if isinstance(value, str):
+        if not any(part in _SCALARS for part in (kind, *typing.get_args(kind))):
+            return "(a text)"
+        return "(as given)" if _CREDENTIALS.search(value) else value[:_SHOWN_MAX]
+    if isinstance(value, dict | list):
+        return "(a table)" if isinstance(value, dict) else "(a list)"
+    return value
 
 
 def _choices(kind: Any) -> tuple[str, ...]:

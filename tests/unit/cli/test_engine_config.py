@@ -140,7 +140,7 @@ def test_tokens_and_shape_come_from_config_json(tmp_path: Path) -> None:
         pytest.param(
             PLAN.replace("running_max = 64", 'running_max = "many"'),
             ("vllm",),
-            "plan.toml:3: running_max: got '(as given)', expected a whole number",
+            "plan.toml:3: running_max: got 'many', expected a whole number",
             id="no number",
         ),
         pytest.param(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.support.vllm_control import Control, EngineLoad
+from tests.support.vllm_control import PATIENCE_S, Control, EngineLoad
 from tests.support.vllm_server import PLUGIN, VllmServer, tiny_model
 
 pytestmark = pytest.mark.heavy
@@ -20,6 +23,8 @@ ARGUMENTS = (
     *("--data-parallel-size", "2", "--api-server-count", "2"),
 )
 CONNECTIONS = 6
+REFUSED = 30
+"""Connections in a row that are refused, or let in: some are of each server."""
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +96,34 @@ def test_every_api_server_says_what_one_was_asked(server: VllmServer, control: C
         found = other.until("in force", lambda found: found["applied"]["active_max"] == 5)
         assert found["version"] == asked["version"]
         other.client.close()
+
+
+def test_every_api_server_keeps_the_queue_limit(server: VllmServer, control: Control) -> None:
+    url = f"{server.url}/v1/completions"
+    long = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": LENGTH - 8, "ignore_eos": True}
+    control.set(active_max=1, waiting_max=0)
+    deadline_s = time.monotonic() + PATIENCE_S
+    in_a_row = let_in = 0
+    with contextlib.ExitStack() as stack:
+        # Each on a connection of its own, and so at any of the servers. The one that was not asked
+        # lets all in until it has heard of it, and has one too many then.
+        while in_a_row < REFUSED:
+            assert time.monotonic() < deadline_s, f"{let_in} are let in, and more"
+            client = stack.enter_context(httpx.Client(timeout=PATIENCE_S))
+            asked = client.build_request("POST", url, json={**long, "stream": True})
+            answer = client.send(asked, stream=True)
+            stack.callback(answer.close)
+            let_in += answer.status_code == 200
+            in_a_row = in_a_row + 1 if answer.status_code == 503 else 0
+            time.sleep(0.05)
+    assert let_in >= 2
+    control.until("they ended", lambda found: each(found, "running") == [0, 0])
+    control.reset()
+    in_a_row = 0
+    while in_a_row < REFUSED:
+        assert time.monotonic() < deadline_s + PATIENCE_S
+        answer = httpx.post(url, json={**long, "max_tokens": 1}, timeout=PATIENCE_S)
+        in_a_row = in_a_row + 1 if answer.status_code == 200 else 0
 
 
 def test_a_lease_ends_on_every_rank(control: Control) -> None:

@@ -80,6 +80,13 @@ class RunArguments:
             "place of --model and --gpu."
         ),
     ] = "vllm"
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of mileage plan calibrate: step times as they were measured on such an "
+            "engine and GPU."
+        ),
+    ] = None
     engine_max_seqs: Annotated[
         int | None,
         typer.Option(

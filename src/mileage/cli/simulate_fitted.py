@@ -46,6 +46,7 @@ _UNUSED: Final = {
     "precision": None,
     "kv_dtype": "bf16",
     "gpu_memory": 0.9,
+    "calibration": None,
 }
 """Options that say what step times are computed from, with their defaults."""
 

@@ -6,6 +6,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from mileage.cli.calibration_file import CalibrationFile, read_calibration
 from mileage.cli.model_source import model_source
 from mileage.cli.scenario_file import SharingConfig
 from mileage.cli.simulate_arguments import RunArguments
@@ -15,6 +16,7 @@ from mileage.control.config import CostsConfig
 from mileage.core.bounds import require_range
 from mileage.core.errors import ConfigError
 from mileage.core.slo import SloConfig
+from mileage.costmodel.calibration import calibrated
 from mileage.costmodel.catalogue import gpu
 from mileage.costmodel.deployment import Deployment
 from mileage.costmodel.fitted_engine import FittedEngine
@@ -66,6 +68,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     variant: str | None = None
     fill: PipelineFill | None = None
     """What prompts wait for pipeline stages."""
+    calibration: CalibrationFile | None = None
+    """What step times were corrected by. None: they are the model's own."""
     fitted: FittedEngine | None = None
     """The engine whose records all this is from, in place of a model and a GPU."""
 
@@ -178,6 +182,7 @@ def _fleet(
     if stages > 1 and not engine.chunked_prefill:
         raise ConfigError("--pp", stages, "1 without chunked_prefill: a prompt would be one batch")
     usd, source = price_of(arguments, costs, card)
+    calibration = _calibration(arguments, deployment)
     gpus = deployment.gpus * engines_of(engine)
     name = card.name if gpus == 1 else f"{gpus}x {card.name}"
     return Fleet(
@@ -186,26 +191,57 @@ def _fleet(
         gpu=card.name,
         gpus=gpus / features.sharing.replicas,
         replicas=arguments.replicas,
-        layout={
-            "engine_kind": deployment.engine,
-            "tensor_parallel": deployment.tensor_parallel,
-            "data_parallel": arguments.dp,
-            "pipeline_parallel": arguments.pp,
-            "expert_parallel": arguments.ep,
-            "weights": deployment.weights,
-            "kv": deployment.kv,
-            "gpu_memory_utilization_ratio": deployment.gpu_memory_utilization_ratio,
-            "weight_gb_per_gpu": round(deployment.weight_bytes / 1e9, 3),
-        },
+        layout=_layout(arguments, deployment),
         engine=engine,
-        table=deployment.step_table(engine.rows_max, engine.step_tokens_max, features.graph_sizes),
+        table=_table(deployment, engine, features, calibration),
         usd_per_gpu_hour=usd,
         price_source=source,
         sharing=features.sharing,
         scaling=features.scaling,
         variant=features.variant,
         fill=deployment.pipeline_fill(batch_tokens(engine)),
+        calibration=calibration,
     )
+
+
+def _layout(arguments: RunArguments, deployment: Deployment) -> dict[str, int | str | float]:
+    """What is assumed of a replica, for the record."""
+    found: dict[str, int | str | float] = {
+        "engine_kind": deployment.engine,
+        "tensor_parallel": deployment.tensor_parallel,
+        "data_parallel": arguments.dp,
+        "pipeline_parallel": arguments.pp,
+        "expert_parallel": arguments.ep,
+        "weights": deployment.weights,
+        "kv": deployment.kv,
+        "gpu_memory_utilization_ratio": deployment.gpu_memory_utilization_ratio,
+        "weight_gb_per_gpu": round(deployment.weight_bytes / 1e9, 3),
+    }
+    if arguments.calibration is not None:
+        found["step_times"] = f"roofline, calibrated by {arguments.calibration}"
+    return found
+
+
+def _calibration(arguments: RunArguments, deployment: Deployment) -> CalibrationFile | None:
+    """What was measured of such an engine. Raises ConfigError where it is of another."""
+    if arguments.calibration is None:
+        return None
+    found = read_calibration(arguments.calibration)
+    own = (deployment.model.name, deployment.gpu.name, deployment.engine)
+    if (found.model, found.gpu, found.engine) != own:
+        expected = f"one of {', '.join(own)}: it is of {found.model}, {found.gpu}, {found.engine}"
+        raise ConfigError("--calibration", str(arguments.calibration), expected)
+    return found
+
+
+def _table(
+    deployment: Deployment,
+    engine: EngineConfig,
+    features: Features,
+    calibration: CalibrationFile | None,
+) -> StepTable:
+    table = deployment.step_table(engine.rows_max, engine.step_tokens_max, features.graph_sizes)
+    return table if calibration is None else calibrated(table, calibration.calibration)
 
 
 def _engine_limits(arguments: RunArguments, card: Gpu) -> tuple[int, int]:

@@ -49,7 +49,8 @@ def intervals_of(run: ArmRun) -> Intervals | None:
     """Of what was simulated; None where the step times are not the model's own, or the engine has
     a feature that nothing was measured of."""
     fleet, summary = run.arm.fleet, run.summary
-    if fleet.fitted is not None or _is_unmeasured(fleet):
+    own = fleet.fitted is None and fleet.calibration is None
+    if not own or _is_unmeasured(fleet):
         return None
     ttft = None if _queues(run.result, fleet) else TTFT_INTERVAL
     first_s = None if (t := summary.ttft_s) is None else t.p50 + FITTED.ttft_s

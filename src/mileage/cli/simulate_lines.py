@@ -32,10 +32,11 @@ def fleet_line(run: ArmRun) -> str:
     fleet, engine = run.arm.fleet, run.arm.fleet.engine
     kv = engine.kv_blocks * engine.block_tokens
     replicas = "" if fleet.replicas == 1 else f"{fleet.replicas} replicas of "
+    steps = "" if fleet.calibration is None else "; step times calibrated"
     return (
         f"{replicas}{fleet.model} ({fleet.layout['weights']}) on {fleet.name}; "
         f"KV cache for {kv:,} tokens, up to {engine.running_max:,} requests and "
-        f"{engine.step_tokens_max:,} tokens a step"
+        f"{engine.step_tokens_max:,} tokens a step{steps}"
     )
 
 

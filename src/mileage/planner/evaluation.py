@@ -166,6 +166,9 @@ def _engines(result: SimResult) -> dict[str, Any]:
         if duration_s
         else 0.0,
         "kv_peak_ratio": max(one.kv_blocks_peak / one.kv_blocks for one in each),
+        "running_mean": sum(one.running_s for one in each) / (duration_s * len(each))
+        if duration_s
+        else 0.0,
         "waiting_mean": sum(one.waiting_s for one in each) / duration_s if duration_s else 0.0,
         "preemptions": sum(one.preemptions for one in each),
         "prefix_hit_ratio": hits / queried if queried else None,
@@ -228,6 +231,7 @@ def _given_up(built: Built, traffic: Traffic, problem: str) -> Figures:
         output_tokens_per_s=0.0,
         busy_ratio=1.0,
         kv_peak_ratio=1.0,
+        running_mean=0.0,
         waiting_mean=0.0,
         preemptions=0,
         prefix_hit_ratio=None,

@@ -48,6 +48,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     busy_ratio: float
     kv_peak_ratio: float
     """Of the fullest engine at its fullest moment."""
+    running_mean: float
+    """Requests that run in a replica, on average over the time."""
     waiting_mean: float
     """Requests that wait in the engines, on average over the time."""
     preemptions: int

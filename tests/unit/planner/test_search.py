@@ -44,6 +44,7 @@ def figures(cost: float, attainment: float, latency_s: float) -> Figures:
         output_tokens_per_s=1.0,
         busy_ratio=0.5,
         kv_peak_ratio=0.5,
+        running_mean=1.0,
         waiting_mean=0.0,
         preemptions=0,
         prefix_hit_ratio=None,

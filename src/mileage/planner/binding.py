@@ -1,0 +1,146 @@
+"""Binding: what keeps a set-up from doing more, or doing it for less, with figures to check."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from mileage.costmodel.roofline import RooflineReport, report
+from mileage.planner.built import Built
+from mileage.planner.figures import Figures
+from mileage.planner.goal import Goal
+from mileage.planner.traffic import Traffic
+
+__all__ = ["Bind", "Binding", "Step", "binding"]
+
+Limit = Literal["ttft", "itl", "kv_room", "time"]
+_GB: Final = 1e9
+
+
+class Bind(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit, and how much of it is used."""
+
+    limit: Limit
+    """ttft, itl: a target; kv_room: memory for the KV cache; time: steps, one after the other."""
+    used_ratio: float
+    """1: all of it."""
+    text: str
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The step that a replica computes as the trace goes, on average: all to be checked by hand."""
+
+    requests: int
+    context_tokens: int
+    """Of each, half of its answer included."""
+    step_s: float
+    bound: str
+    """compute, memory (its bandwidth), interconnect or host: what takes the most of it."""
+    by_bound_s: dict[str, float]
+    weight_gb: float
+    """Of one GPU."""
+    weight_read_s: float
+    """At the data sheet's bandwidth."""
+    kv_gb: float
+    """Of these requests' contexts, on one GPU."""
+    kv_read_s: float
+    bandwidth_utilisation_ratio: float
+    compute_utilisation_ratio: float
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """All limits, the tightest first."""
+
+    limits: tuple[Bind, ...]
+    step: Step
+
+    @property
+    def first(self) -> Bind:
+        """What gives out first."""
+        return self.limits[0]
+
+    @property
+    def text(self) -> str:
+        """One sentence about what binds."""
+        first, step = self.first, self.step
+        if first.limit != "time":
+            return first.text
+        return f"{first.text}; of a step {_share(step)} goes by {_BOUNDS[step.bound]}"
+
+
+_BOUNDS: Final = {
+    "compute": "compute",
+    "memory": "memory bandwidth",
+    "interconnect": "the links between GPUs",
+    "host": "the host",
+}
+
+
+def binding(built: Built, figures: Figures, traffic: Traffic, goal: Goal) -> Binding:
+    """What binds a set-up that was simulated on that traffic."""
+    limits = []
+    quantile = f"p{goal.attainment_ratio * 100:g}"
+    for name, limit, found_s, target_s in (
+        ("TTFT", "ttft", figures.ttft_s, goal.slo.ttft_s),
+        ("ITL", "itl", figures.itl_s, goal.slo.itl_s),
+    ):
+        if target_s is None:
+            continue
+        if found_s is None:
+            used, told = 1.0, f"{name} has no {quantile}: too many are not answered"
+        else:
+            used = found_s / target_s
+            told = f"{name} is {found_s * 1e3:.4g} ms at {quantile} of {target_s * 1e3:.4g} ms"
+        limits.append(Bind(limit=limit, used_ratio=used, text=told))  # type: ignore[arg-type]
+    peak, most = figures.kv_peak_ratio, built.kv_tokens
+    text = f"{peak:.0%} of {most:,} tokens of KV cache were in use at the fullest moment"
+    if figures.preemptions:
+        text += f", and {figures.preemptions:,} requests were preempted"
+    limits.append(Bind(limit="kv_room", used_ratio=peak, text=text))
+    busy = figures.busy_ratio
+    text = f"engines were busy {busy:.0%} of the time, {figures.running_mean:.3g} requests each"
+    if figures.waiting_mean >= 1.0:
+        text += f" and {figures.waiting_mean:.3g} waiting"
+    limits.append(Bind(limit="time", used_ratio=busy, text=text))
+    limits.sort(key=lambda each: -each.used_ratio)
+    return Binding(limits=tuple(limits), step=_step(built, figures, traffic))
+
+
+def _step(built: Built, figures: Figures, traffic: Traffic) -> Step:
+    """While the engine was busy, not over all of the time."""
+    columns, deployment = traffic.columns, built.deployment
+    busy = max(figures.busy_ratio, 1e-9)
+    requests = max(1, min(round(figures.running_mean / busy), built.engine.running_max))
+    # Those that run are met the more often the longer they run.
+    weights = columns.output_tokens / columns.output_tokens.sum()
+    context = int((weights * (columns.prompt_tokens + columns.output_tokens / 2)).sum())
+    found = report(deployment, batch=requests, context_tokens=context)
+    per_s = deployment.gpu.bandwidth_gb_per_s * _GB
+    token_bytes = deployment.kv_bytes_per_token * deployment.kv_rank_share
+    kv_bytes = requests * context * token_bytes / deployment.pipeline_parallel
+    kv_bytes /= deployment.data_parallel
+    return Step(
+        requests=requests,
+        context_tokens=context,
+        step_s=found.step_s,
+        bound=found.bound,
+        by_bound_s=_by_bound(found),
+        weight_gb=deployment.weight_bytes / _GB,
+        weight_read_s=deployment.weight_bytes / per_s,
+        kv_gb=kv_bytes / _GB,
+        kv_read_s=kv_bytes / per_s,
+        bandwidth_utilisation_ratio=found.bandwidth_utilisation_ratio,
+        compute_utilisation_ratio=found.compute_utilisation_ratio,
+    )
+
+
+def _by_bound(found: RooflineReport) -> dict[str, float]:
+    times: dict[str, float] = {}
+    for operator in found.operators:
+        times[operator.bound] = times.get(operator.bound, 0.0) + operator.time_s
+    return times
+
+
+def _share(step: Step) -> str:
+    return f"{step.by_bound_s[step.bound] / step.step_s:.0%}"

@@ -104,20 +104,20 @@ class Host(FleetState):
         self._serving = False
 
     async def run(self, ready: Callable[[Listening], None]) -> None:
-        """Serve until asked to stop; `ready` is called when the first engine is up.
+        """Serve until asked to stop; `ready` is called when the workers know of an engine.
 
         Raises MileageError where a part cannot be started; all that was started is then ended, as
         it is where the stop is asked for while the parts start.
         """
-        config = self._config
         async with contextlib.AsyncExitStack() as parts:
-            sockets = bind(config.server)
+            sockets = bind(self._config.server)
             for sock in sockets:
                 parts.callback(sock.close)
             self._ledger.start(self._replicas.seen, parts)
             admin = await self._start_admin(parts)
             if await unless(self._stop_asked, self._start_serving(sockets, parts)):
-                if await unless(self._stop_asked, self._replicas.up.wait()):
+                up = await unless(self._stop_asked, self._replicas.up.wait())
+                if up and await unless(self._stop_asked, self._heard(_CONFIRM_S)):
                     ready(self._listening(sockets[0].getsockname(), admin))
                 await self._stop_asked.wait()
                 assert self._supervisor is not None

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from mileage.cli.config import state_directory
-from mileage.core.errors import ConfigError
+from mileage.core.errors import ConfigError, MileageError
 from mileage.gateway.admin.config import check_token
 from mileage.wire.fetch import FetchResponse, fetch
 
@@ -27,6 +27,7 @@ TokenFile: TypeAlias = Annotated[
 ]
 
 _TIMEOUT_S: Final = 30.0
+_REFUSED: Final = 401
 _TOKEN_VARIABLE: Final = "MILEAGE_ADMIN_TOKEN"  # noqa: S105 -- the name of it
 
 
@@ -50,13 +51,13 @@ def call_admin(
     method: Literal["GET", "POST"] = "POST",
     body: bytes = b"",
 ) -> FetchResponse:
-    """Ask the admin plane at `admin`. Raises FetchError where it cannot be asked, and ConfigError
-    where there is no token."""
-    token = _token(token_file)
+    """Ask the admin plane at `admin`. Raises FetchError where it cannot be asked, ConfigError
+    where there is no token, and MileageError where the plane takes another one."""
+    token, source = _token(token_file)
     headers = [("authorization", f"Bearer {token}")]
     if body:
         headers.append(("content-type", "application/json"))
-    return asyncio.run(
+    answer = asyncio.run(
         fetch(
             f"{admin.rstrip('/')}{path}",
             method=method,
@@ -65,6 +66,12 @@ def call_admin(
             timeout_s=_TIMEOUT_S,
         )
     )
+    if answer.status == _REFUSED:
+        raise MileageError(
+            f"{admin} takes another admin token than that of {source} (401): give the one of that "
+            f"gateway by --token-file or {_TOKEN_VARIABLE}"
+        )
+    return answer
 
 
 def admin_error(answer: FetchResponse) -> AdminError:
@@ -75,12 +82,17 @@ def admin_error(answer: FetchResponse) -> AdminError:
         return AdminError("is this a Mileage admin plane?", "unknown")
 
 
-def _token(path: Path | None) -> str:
+def _token(path: Path | None) -> tuple[str, str]:
+    """The token, and where it is from."""
     if path is None and (token := os.environ.get(_TOKEN_VARIABLE)) is not None:
-        return check_token(_TOKEN_VARIABLE, token)
-    path = path or state_directory() / "admin-token"
+        return check_token(_TOKEN_VARIABLE, token), _TOKEN_VARIABLE
+    given, path = path is not None, path or state_directory() / "admin-token"
     try:
-        return check_token("--token-file", path.read_text("ascii").strip())
+        return check_token("--token-file", path.read_text("ascii").strip()), str(path)
+    except FileNotFoundError as error:
+        expected = f"a readable file with the admin token ({error.strerror})"
+        if not given:
+            expected += f": this user has started no gateway here; or set {_TOKEN_VARIABLE}"
     except OSError as error:
         expected = f"a readable file with the admin token ({error.strerror})"
     except UnicodeDecodeError:

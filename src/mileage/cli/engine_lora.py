@@ -147,6 +147,9 @@ def _show(found: AdapterStates, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
         return
+    if not found.adapters:
+        typer.echo("This gateway has no adapters: see [[adapters]].")
+        return
     console = wide_console()
     table = Table("adapter", "base", "loaded on", "uses lately", "waiting", "", box=None)
     for each in found.adapters:

@@ -38,10 +38,16 @@ def models(admin: Admin = _ADMIN, token_file: TokenFile = None, as_json: _AsJson
     if as_json:
         typer.echo(body.decode())
         return
+    found = msgspec.json.decode(body, type=_Models).models
+    if not found:
+        typer.echo(
+            "No model of this gateway can sleep: see [[models]], and sleep_level of engines."
+        )
+        return
     table = Table(box=None, pad_edge=False)
     for title in ("model", "state", "for", "memory", "waiting", "sleeps in", "loads", "reason"):
         table.add_column(title, justify="left" if title in ("model", "reason") else "right")
-    for each in msgspec.json.decode(body, type=_Models).models:
+    for each in found:
         table.add_row(
             safe_text(", ".join(each.models) or each.replica),
             each.state,

@@ -205,17 +205,14 @@ def _choice(
 
 def _flags(sizes: Sequence[int]) -> dict[str, str]:
     """vLLM's option is of github.com/vllm-project/vllm/pull/26016, and checked against 0.32; the
-    key of its configuration is older (pull/12243). The older option took a single number for the
-    largest size, not for a list of one. SGLang 0.5.23 refuses its older option as ambiguous."""
+    key of its configuration is older (pull/12243), and stands for the releases before: their own
+    option took a single number for the largest size. SGLang 0.5.23 refuses its older option as
+    ambiguous. Each release is in one range."""
     words = " ".join(map(str, sizes))
     config = msgspec.json.encode({"cudagraph_capture_sizes": sizes}).decode()
-    found = {
+    return {
         "vLLM 0.11.1 and later": f"--cudagraph-capture-sizes {words}",
-        "vLLM 0.7 and later": f"--compilation-config '{config}'",
-        "vLLM before 0.11.1": f"--cuda-graph-sizes {words}",
-        "SGLang 0.5.23": f"--cuda-graph-bs-decode {words}",
-        "SGLang before it": f"--cuda-graph-bs {words}",
+        "vLLM 0.7 to 0.11.0": f"--compilation-config '{config}'",
+        "SGLang 0.5.23 and later": f"--cuda-graph-bs-decode {words}",
+        "SGLang before 0.5.23": f"--cuda-graph-bs {words}",
     }
-    if len(sizes) == 1:
-        del found["vLLM before 0.11.1"]
-    return found

@@ -112,7 +112,7 @@ def test_an_engine_that_is_not_well_gets_no_request_until_it_is(
     assert {read_text(client, stream=False) for _ in range(10)} == {text_of(5)}
     assert not duo.a.received
     duo.a.healthy = True
-    wait_until(lambda: duo.gateway.replica("a")["state"] == "up", "up after a check")
+    wait_until(lambda: "a" in [m.id for m in client.models.list()], "the worker knows")
     assert read_text(client, stream=False, model="a") == text_of(5)
 
 
@@ -237,7 +237,7 @@ def test_breaker_opens_after_failures_in_a_row_and_recovers_by_a_probe(
     with pytest.raises(openai.InternalServerError, match="no replica") as caught:
         read_text(client, stream=False, model="a")
     assert caught.value.status_code == 503
-    assert caught.value.response.headers["retry-after"] == "1"
+    assert caught.value.response.headers["retry-after"] in ("1", "2")
     assert len(duo.a.received) == asked, "an open breaker lets nothing through"
     assert read_text(client, stream=False) == text_of(5), "the other replica takes all"
     wait_until(lambda: duo.gateway.replica("a")["state"] in ("open", "half_open"), "shown as open")

@@ -44,7 +44,7 @@ gpt-4o = "toy"
 
 [breaker]
 failures_max = {breaker_failures}
-open_s = 0.5
+open_s = 2.0
 {engines}
 """
 

@@ -65,6 +65,42 @@ def test_a_restart_leaves_the_daemon_to_those_that_share_it(tmp_path: Path, cont
     assert (log / "commands").read_text() == "get_server_list\nquit\n"
 
 
+def test_the_last_of_those_that_share_the_daemon_ends_it(tmp_path: Path, control: str) -> None:
+    pipe, log = tmp_path / "pipe", tmp_path / "log"
+    options = ("--mps", "--mps-pipe-dir", str(pipe), "--mps-log-dir", str(log))
+    words = ("--port", "0", "--warm", "1x1", *options, "--", *ENGINE, "--port", "{port}")
+    places = [tmp_path / name for name in ("first", "second")]
+    for place in places:
+        place.mkdir()
+    with (
+        Launching(places[0], "command", *words) as first,
+        Launching(places[1], "command", *words) as second,  # at once
+    ):
+        for each in (first, second):
+            each.event("ready")
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0
+        assert (pipe / "control.pid").exists()
+        assert "quit" not in (log / "commands").read_text()
+        second.signal(signal.SIGKILL)
+        second.wait()
+        wait_until(lambda: not (pipe / "control.pid").exists(), "the daemon has ended")
+    assert (log / "commands").read_text().count("quit") == 1
+
+
+def test_a_daemon_of_somebody_else_is_left_running(tmp_path: Path, control: str) -> None:
+    pipe, log = tmp_path / "pipe", tmp_path / "log"
+    start_mps(pipe_directory=str(pipe), log_directory=str(log))
+    options = ("--mps", "--mps-pipe-dir", str(pipe), "--mps-log-dir", str(log))
+    words = ("--port", "0", "--warm", "1x1", *options, "--", *ENGINE, "--port", "{port}")
+    with Launching(tmp_path, "command", *words) as launching:
+        launching.event("ready")
+        launching.signal(signal.SIGTERM)
+        assert launching.wait() == 0
+    assert (pipe / "control.pid").exists()
+    assert "quit" not in (log / "commands").read_text()
+
+
 def test_a_daemon_that_runs_is_used_and_left_alone(tmp_path: Path, control: str) -> None:
     pipe, log = str(tmp_path / "pipe"), str(tmp_path / "log")
     first = start_mps(pipe_directory=pipe, log_directory=log)
@@ -72,7 +108,6 @@ def test_a_daemon_that_runs_is_used_and_left_alone(tmp_path: Path, control: str)
     assert first.started
     assert first.at_end.text == "quit\n"
     assert not second.started
-    assert second.at_end.command == ()
     assert second.environment["CUDA_MPS_PIPE_DIRECTORY"] == pipe
     assert (tmp_path / "log" / "commands").read_text() == "get_server_list\n"
 

@@ -28,6 +28,7 @@ import psutil
 
 from mileage.engines.launch.family import adopt_orphans, die_with_parent, kill_family
 from mileage.engines.launch.keeper_params import AtEnd, KeeperParams
+from mileage.engines.launch.mps_share import end_if_last
 
 __all__ = ["CANNOT_START", "main"]
 
@@ -67,7 +68,10 @@ def main() -> int:
 def _keep_for_all(at_end: AtEnd) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of a whole service: the engines end first
     sys.stdin.buffer.read()
-    _end(at_end)
+    if at_end.share is None:
+        _end(at_end)
+    else:
+        end_if_last(at_end.share, lambda: _end(at_end))
     return 0
 
 

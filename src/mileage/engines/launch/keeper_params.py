@@ -14,6 +14,8 @@ class AtEnd(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     environment: dict[str, str] = {}
     remove: tuple[str, ...] = ()
+    share: int | None = None
+    """Descriptor of an `MpsShare`: all of it is done only by the last one that has a share."""
 
 
 class KeeperParams(msgspec.Struct, frozen=True, kw_only=True):

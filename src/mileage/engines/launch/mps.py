@@ -19,7 +19,7 @@ import msgspec
 from mileage.core.errors import ConfigError, EngineError
 from mileage.engines.launch.keeper_params import AtEnd
 
-__all__ = ["Mps", "start_mps"]
+__all__ = ["Mps", "check_pipe", "start_mps"]
 
 _CONTROL: Final = "nvidia-cuda-mps-control"
 _COMMAND_S: Final = 10.0
@@ -36,7 +36,7 @@ class Mps(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     """Of the engine."""
     at_end: AtEnd
-    """What a keeper does when all that use it here are gone."""
+    """What ends it, when all that use it are gone."""
 
 
 def start_mps(
@@ -55,10 +55,11 @@ def start_mps(
         raise ConfigError("--mps-active-thread-percentage", active_thread_percentage, "1..100")
     own = tempfile.mkdtemp(prefix="mileage-mps-") if pipe_directory is None else None
     pipe = pipe_directory or f"{own}/pipe"
-    if len(pipe) > _PIPE_PATH_MAX:
+    try:
+        check_pipe(pipe)
+    except ConfigError:
         _remove(own)
-        expected = f"a path of at most {_PIPE_PATH_MAX} characters: a socket is made in it"
-        raise ConfigError("--mps-pipe-dir", pipe, expected)
+        raise
     log = log_directory or (f"{own}/log" if own else f"{pipe}-log")
     where = {"CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": log}
     try:
@@ -76,10 +77,8 @@ def start_mps(
     environment = dict(where)
     if active_thread_percentage is not None:
         environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(active_thread_percentage)
-    end = AtEnd()
-    if started:
-        remove = (own,) if own is not None else ()
-        end = AtEnd(command=(control,), text="quit\n", environment=where, remove=remove)
+    remove = (own,) if own is not None else ()
+    end = AtEnd(command=(control,), text="quit\n", environment=where, remove=remove)
     return Mps(
         pipe_directory=pipe,
         log_directory=log,
@@ -87,6 +86,13 @@ def start_mps(
         environment=environment,
         at_end=end,
     )
+
+
+def check_pipe(pipe: str) -> None:
+    """Raises ConfigError for a path that no socket can be made in."""
+    if len(pipe) > _PIPE_PATH_MAX:
+        expected = f"a path of at most {_PIPE_PATH_MAX} characters: a socket is made in it"
+        raise ConfigError("--mps-pipe-dir", pipe, expected)
 
 
 def _remove(directory: str | None) -> None:

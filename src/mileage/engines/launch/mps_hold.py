@@ -12,7 +12,8 @@ import msgspec
 from mileage.core.errors import EngineError
 from mileage.engines.launch.engine_process import KEEPER
 from mileage.engines.launch.keeper_params import AtEnd, KeeperParams
-from mileage.engines.launch.mps import start_mps
+from mileage.engines.launch.mps import Mps, check_pipe, start_mps
+from mileage.engines.launch.mps_share import MpsShare
 from mileage.engines.launch.settings import MpsSettings
 
 __all__ = ["MpsHold"]
@@ -23,7 +24,8 @@ _CLOSE_S: Final = 30.0
 class MpsHold:
     """Others may share the daemon, so that it is not ended while the engine is only restarted.
 
-    If it was started here, a keeper that has no engine ends it when its standard input closes. The
+    If a launch has started it, a keeper that has no engine ends it when its standard input closes:
+    that of the last launch which shares it. The
     launcher has the other end of that, and so have the keepers of engines (`descriptors`):
     however these end, the daemon outlives the engine.
     """
@@ -39,9 +41,13 @@ class MpsHold:
 
         The second time it is the same daemon, or, should that have ended, one in its place.
         """
-        found = start_mps(**msgspec.structs.asdict(self._settings))
-        if found.started and self._keeper is None:
-            self._hold(found.at_end)
+        pipe = self._settings.pipe_directory
+        if pipe is None or self._keeper is not None:
+            found = self._start()[0]
+            if self._keeper is None:
+                self._hold(found.at_end)
+        else:
+            found = self._join(pipe)
         self._settings = msgspec.structs.replace(
             self._settings,
             pipe_directory=found.pipe_directory,
@@ -49,8 +55,24 @@ class MpsHold:
         )
         return found.environment
 
+    def _start(self) -> tuple[Mps, bool]:
+        found = start_mps(**msgspec.structs.asdict(self._settings))
+        return found, found.started
+
+    def _join(self, pipe: str) -> Mps:
+        """The daemon of a directory that others may use as well; the last of them ends it."""
+        check_pipe(pipe)
+        share = MpsShare(pipe)
+        try:
+            found, ours = share.enter(self._start)
+            if ours:
+                self._hold(msgspec.structs.replace(found.at_end, share=share.descriptor))
+        finally:
+            share.close()
+        return found
+
     def close(self) -> None:
-        """Have it ended, if it was started here, and wait for that."""
+        """Have it ended, unless it is somebody else's or others share it, and wait for that."""
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = ()
@@ -69,6 +91,7 @@ class MpsHold:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                pass_fds=() if at_end.share is None else (at_end.share,),
             )
             os.write(writing, msgspec.json.encode(KeeperParams(at_end=at_end)) + b"\n")
         except OSError as error:

@@ -34,6 +34,13 @@ ARGUMENTS = (
 PATH = "/mileage/control"
 CALLS, CALLERS = 10_000, 8
 BEARER = f"Authorization: Bearer {CONTROL_TOKEN}"
+SOCKET = {
+    "connection": "Upgrade",
+    "upgrade": "websocket",
+    "sec-websocket-version": "13",
+    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+"""The handshake of a WebSocket."""
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +148,8 @@ def test_what_is_out_of_range_is_clamped_and_told(control: Control) -> None:
     [
         pytest.param({"knobs": {"max_num_running_reqs": 1}}, "knobs.max_num_running_reqs", id="k"),
         pytest.param({"knobs": {"active_max": "two"}}, "knobs[...]", id="type"),
+        pytest.param({"knobs": {"active_max": 10**30}}, "knobs.active_max", id="128 bits"),
+        pytest.param({"policy": {"budget": 10**30}}, "policy.budget", id="a policy of 128 bits"),
         pytest.param({"lease_s": -1}, "lease_s", id="lease"),
         pytest.param(b"{]", "body", id="no JSON"),
     ],
@@ -171,6 +180,8 @@ def test_beyond_the_queue_limit_there_is_a_503(server: VllmServer, control: Cont
         answer = httpx.post(url, json=asked, timeout=PATIENCE_S)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
         assert int(answer.headers["retry-after"]) >= 1
+        answer = httpx.get(f"{server.url}/v1/realtime", headers=SOCKET, timeout=PATIENCE_S)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
         for path in ("/health", "/v1/models", "/metrics"):
             assert httpx.get(server.url + path, timeout=PATIENCE_S).status_code == 200
     # Its client left: the engine stops, and the place is free.

@@ -41,19 +41,18 @@ def _traffic(traffic: Traffic, world: World) -> list[str]:
 
 
 def _steps(builder: Builder) -> list[str]:
-    calibration = builder.calibration
-    if calibration is not None:
-        return [
-            f"Step times are the roofline model's, calibrated on {calibration.samples:,} steps of "
-            "a real engine."
-        ]
     (tpot_low, tpot_high), (ttft_low, ttft_high) = TPOT_INTERVAL, TTFT_INTERVAL
-    return [
+    found = [
         "Step times are the fitted roofline model's: of measured deployments four of five TPOTs "
         f"were within {tpot_low:g} to {tpot_high:g} times, unqueued TTFTs within {ttft_low:g} to "
-        f"{ttft_high:g} times the predicted ones. `mileage plan calibrate` narrows that.",
-        f"The engine is {builder.engine} and uses {builder.gpu_memory_ratio:.0%} of the memory.",
+        f"{ttft_high:g} times the predicted ones. `mileage plan calibrate` narrows that."
     ]
+    found += [
+        f"Those of {name} are calibrated on {each.samples:,} steps of a real engine."
+        for name, each in builder.calibrations.items()
+    ]
+    used = f"{builder.engine} and uses {builder.gpu_memory_ratio:.0%} of the memory"
+    return [*found, f"The engine is {used}."]
 
 
 def _prices(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
@@ -81,8 +81,9 @@ class Builder:
     model: Architecture
     engine: Engine = "vllm"
     gpu_memory_ratio: float = 0.9
-    calibration: Calibration | None = None
-    """What was learned of a real engine. None: the fitted model as it is."""
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    """What was learned of real engines, by the GPU's name; without one the fitted model is as it
+    is."""
     _tables: dict[_Key, StepTable] = field(default_factory=dict, init=False, repr=False)
     _fills: dict[_Key, PipelineFill | None] = field(default_factory=dict, init=False, repr=False)
 
@@ -159,7 +160,8 @@ class Builder:
 
         def make() -> StepTable:
             table = deployment.step_table(engine.rows_max, engine.step_tokens_max, sizes)
-            return table if self.calibration is None else calibrated(table, self.calibration)
+            learned = self.calibrations.get(candidate.gpu)
+            return table if learned is None else calibrated(table, learned)
 
         limits = engine.rows_max, engine.step_tokens_max, candidate.graph_sizes
         return _cached(self._tables, (*_layout_key(candidate), *limits), make)

@@ -64,6 +64,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     pareto: tuple[Choice, ...]
     """The exact front of TTFT, ITL and cost, of all that were simulated on the whole trace and
     catch up; cheapest first."""
+    seen: tuple[Seen, ...]
+    """All that were simulated on the whole trace."""
     ranked_by: str
     simulated: tuple[Round, ...]
     candidates: int
@@ -107,6 +109,7 @@ def make_plan(
         },
         closest=closest,
         pareto=tuple(choices[each.candidate] for each in front),
+        seen=found.seen,
         ranked_by=world.rank_by,
         simulated=found.rounds,
         candidates=len(explored.candidates),

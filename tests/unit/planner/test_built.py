@@ -77,7 +77,7 @@ def test_layouts_in_common_are_worked_out_once() -> None:
 
 def test_a_calibration_scales_steps() -> None:
     plain = Builder(model=LLAMA).build(Candidate(gpu=H100)).table
-    slow = Builder(model=LLAMA, calibration=Calibration(decode_ratio=1.5)).build(
+    slow = Builder(model=LLAMA, calibrations={H100: Calibration(decode_ratio=1.5)}).build(
         Candidate(gpu=H100)
     )
     assert slow.table.lines[0].decode_s[1] == pytest.approx(1.5 * plain.lines[0].decode_s[1])

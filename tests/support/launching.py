@@ -29,7 +29,8 @@ _WAIT_S = 60.0
 class Launching:
     """A launcher with what it printed: `events` are its documents, `log` is its other output.
 
-    `stderr`: a descriptor that gets the latter instead.
+    `stderr`: a descriptor that gets the latter instead; `ignored`: a signal that it is started with
+    as ignored. It runs in `directory`.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Launching:
         *arguments: str,
         environment: Mapping[str, str] = {},
         stderr: int | None = None,
+        ignored: signal.Signals | None = None,
     ) -> None:
         self.directory = directory
         self._stdout, self._log = directory / "events.jsonl", directory / "launch.log"
@@ -49,12 +51,15 @@ class Launching:
             **environment,
         }
         self._stderr = stderr
+        self._ignored = ignored
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         with self._stdout.open("wb") as out, self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command,
+                cwd=self.directory,
+                preexec_fn=None if self._ignored is None else self._ignore,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -78,6 +83,10 @@ class Launching:
             process.kill()
         if error is not None:
             error.add_note(f"the launcher's log:\n{self.log[-4000:]}")
+
+    def _ignore(self) -> None:
+        assert self._ignored is not None
+        signal.signal(self._ignored, signal.SIG_IGN)
 
     @property
     def log(self) -> str:

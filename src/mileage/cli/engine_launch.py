@@ -70,9 +70,9 @@ def launch(
 ) -> None:
     """Start an engine, warm it up, tell when it has given a token, and keep it running.
 
-    It is started again when it fails. SIGTERM or Ctrl-C is passed on, and what is left of it after
-    --drain-s is killed; a second one kills at once. The exit code is the engine's, but 1
-    where vLLM, SGLang or llama.cpp ended by itself with 0.
+    It is started again when it fails. SIGTERM, SIGHUP or Ctrl-C ends it in order, and what is left
+    of it after --drain-s is killed; a second one kills at once. The exit code is the engine's, but
+    1 where vLLM, SGLang or llama.cpp ended by itself with 0.
 
     Example: mileage engine launch vllm --model Qwen/Qwen3-8B --ready-port 9000
     """
@@ -198,8 +198,9 @@ class _Launched:
         server = None if self._ready is None else ReadyServer(*self._ready, supervisor.state)
         adopt_orphans()  # what outlives a keeper that is killed
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+                loop.add_signal_handler(number, supervisor.stop)
         try:
             if server is not None:
                 await server.start()

@@ -81,6 +81,55 @@ def test_the_ready_file_goes_when_the_engine_is_told_to_end(tmp_path: Path) -> N
         assert launching.wait() == 128 + signal.SIGKILL
 
 
+def test_a_terminal_that_is_closed_ends_it_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    place = ("--port", "0", "--warm", "1x1", "--ready-file", str(file))
+    with Launching(tmp_path, "command", *place, "--", *ENGINE, "--port", "{port}") as launching:
+        launching.event("ready")
+        wait_until(file.exists, "the file is there")
+        launching.signal(signal.SIGHUP)
+        assert launching.wait() == 0
+        assert launching.event("ended")["asked"]
+        assert not file.exists()
+
+
+def test_nohup_keeps_it_running(tmp_path: Path) -> None:
+    quick = ("--port", "0", "--warm", "1x1", "--restart-backoff-s", "0.01")
+    words = (*ENGINE, "--port", "{port}")
+    with Launching(tmp_path, "command", *quick, "--", *words, ignored=signal.SIGHUP) as launching:
+        launching.event("ready")
+        launching.signal(signal.SIGHUP)
+        for process in launching.family():
+            process.kill()
+        wait_until(lambda: launching.count("ready") == 2, "ready again", 60.0)
+        launching.signal(signal.SIGTERM)
+        assert launching.wait() == 0
+
+
+def test_modules_of_the_working_directory_are_not_taken_for_ours(tmp_path: Path) -> None:
+    for name in ("resource", "select", "psutil", "mileage"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')\n")
+    place = ("--port", "0", "--warm", "1x1", "--", *ENGINE, "--port", "{port}")
+    with Launching(tmp_path, "command", *place) as launching:
+        launching.event("ready")
+        launching.signal(signal.SIGTERM)
+        assert launching.wait() == 0
+
+
+def test_a_second_launch_with_the_same_ready_file_leaves_the_first_one_s(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    place = ("--port", "0", "--warm", "1x1", "--ready-file", str(file))
+    words = (*place, "--", *ENGINE, "--port", "{port}")
+    (tmp_path / "second").mkdir()
+    with Launching(tmp_path, "command", *words) as first:
+        first.event("ready")
+        wait_until(file.exists, "the file is there")
+        with Launching(tmp_path / "second", "command", *words) as second:
+            assert second.wait() == 2
+            assert "another launch (pid" in second.log
+        assert file.exists()
+
+
 def test_a_killed_launcher_leaves_nothing(tmp_path: Path) -> None:
     words = (*ENGINE, "--port", "{port}", "--child", str(tmp_path / "child"), "--deaf")
     with Launching(tmp_path, "command", "--port", "0", "--", *words) as launching:

@@ -19,7 +19,8 @@ from mileage.engines.launch.keeper_params import KeeperParams
 
 __all__ = ["KEEPER", "EngineProcess"]
 
-KEEPER: Final = (sys.executable, "-m", "mileage.engines.launch.keeper")
+KEEPER: Final = (sys.executable, "-P", "-m", "mileage.engines.launch.keeper")
+"""-P: without the working directory among its modules, where a file may have the name of one."""
 _READ_BYTES: Final = 65_536
 _LOG_END_S: Final = 5.0
 

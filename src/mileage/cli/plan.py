@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from mileage.cli.plan_calibrate import register_calibrate
+from mileage.cli.plan_compare import register_compare
 from mileage.cli.plan_group import PlanGroup
 from mileage.cli.plan_roi import register_roi
 from mileage.cli.usage import show_usage
@@ -13,6 +14,7 @@ __all__ = ["plan"]
 
 plan = typer.Typer(cls=PlanGroup, rich_markup_mode=None)
 register_roi(plan)
+register_compare(plan)
 register_calibrate(plan)
 
 

@@ -30,7 +30,7 @@ from mileage.sim.engine_defaults import default_limits
 from mileage.sim.node import ReplicaSpec
 from mileage.sim.scaling import ScalingConfig
 
-__all__ = ["Fleet", "check_replicas", "engines_of", "fleet_of"]
+__all__ = ["Fleet", "check_replicas", "deployment_of", "engines_of", "fleet_of"]
 
 _KEYS: Final = {
     "tensor_parallel": "--tp",
@@ -125,13 +125,16 @@ def fleet_of(
     model that does not fit, GPUs that it cannot be split over."""
     try:
         return _fleet(
-            arguments, _deployment(arguments, gpu_name, tp, features), features, costs, slo
+            arguments, deployment_of(arguments, gpu_name, tp, features), features, costs, slo
         )
     except ConfigError as error:
         raise error.named(_KEYS.get(error.key, error.key)) from None
 
 
-def _deployment(arguments: RunArguments, gpu_name: str, tp: int, features: Features) -> Deployment:
+def deployment_of(
+    arguments: RunArguments, gpu_name: str, tp: int, features: Features
+) -> Deployment:
+    """One engine of those arguments. Raises ConfigError by the cost model's keys."""
     assert arguments.model is not None
     kinds: dict[str, KvPrecision] = {kind: kind for kind in get_args(KvPrecision)}
     engines: dict[str, Engine] = {engine: engine for engine in get_args(Engine)}

@@ -32,10 +32,10 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where the score is from."""
 
     def __post_init__(self) -> None:
-        require_range("quality.score", self.score, 0.0, 1.0)
+        require_range("*.quality.score", self.score, 0.0, 1.0)
         for key in ("measure", "source"):
             if not getattr(self, key).strip():
-                raise ConfigError(f"quality.{key}", "", "some text: a bare number says nothing")
+                raise ConfigError(f"*.quality.{key}", "", "some text: a bare number says nothing")
 
 
 class DeploymentCard(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,18 +39,22 @@ def server(tmp_path_factory: pytest.TempPathFactory, vllm_python: Path) -> Itera
         yield made
 
 
+def config(server: VllmServer, paths: dict[str, Path], more: str = "") -> str:
+    lines = [
+        f'[[engines]]\nkind = "vllm"\nname = "v"\nurl = "{server.url}"\nlora_slots = {SLOTS}\n',
+        f"{more}\n[lora]\nprefetch = false\nresidence_ratio = 0.0\n",
+    ]
+    for name, path in paths.items():
+        lines.append(f'[[adapters]]\nname = "{name}"\npath = "{path}"\nbase = "tiny"\n')
+    return "\n".join(lines)
+
+
 @pytest.fixture(scope="module")
 def gateway(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     files = server.directory
-    lines = [
-        f'[[engines]]\nkind = "vllm"\nname = "v"\nurl = "{server.url}"\nlora_slots = {SLOTS}\n',
-        "[lora]\nprefetch = false\nresidence_ratio = 0.0\n",
-    ]
     paths = {name: files / name for name in ("a0", "a1", "a2", "wide", "absent")}
     paths["model"] = files / "tiny"
-    for name, path in paths.items():
-        lines.append(f'[[adapters]]\nname = "{name}"\npath = "{path}"\nbase = "tiny"\n')
-    with Gateway(tmp_path_factory.mktemp("gateway"), config="\n".join(lines)) as made:
+    with Gateway(tmp_path_factory.mktemp("gateway"), config=config(server, paths)) as made:
         yield made
 
 
@@ -108,3 +112,30 @@ def test_what_is_unloaded_is_loaded_again_when_asked_for(
         assert found["resident"] == []
         wait_until(lambda: "a1" not in listed(server), "the engine lists it no more", WAIT_S)
         assert complete(client, "a1") == before
+
+
+def test_what_the_engine_has_lost_costs_no_request(server: VllmServer, gateway: Gateway) -> None:
+    with gateway.client(timeout=WAIT_S) as client:
+        before = complete(client, "a1")
+        for _ in range(3):
+            gone = httpx.post(
+                f"{server.url}/v1/unload_lora_adapter", json={"lora_name": "a1"}, timeout=WAIT_S
+            )
+            assert gone.status_code == 200, gone.text
+            assert complete(client, "a1") == before, "the gateway had not heard of it"
+
+
+def test_the_next_gateway_knows_what_was_read_from_elsewhere_and_what_is_nobodys(
+    server: VllmServer, gateway: Gateway, tmp_path: Path
+) -> None:
+    with gateway.client(timeout=WAIT_S) as client:
+        said = {name: complete(client, name) for name in ("a2", "a0", "a1")}
+        assert listed(server) == {"a0", "a1"}
+    gateway.stop()
+    other = config(server, {"a0": server.directory / "a2"}, 'models = ["tiny"]')
+    with Gateway(tmp_path, config=other) as following, following.client(timeout=WAIT_S) as client:
+        assert {model.id for model in client.models.list()} == {"tiny", "a0"}
+        assert complete(client, "a0") == said["a2"]
+        with pytest.raises(openai.NotFoundError):
+            complete(client, "a1")
+        assert "a1" in following.log

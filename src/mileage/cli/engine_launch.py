@@ -86,6 +86,8 @@ def launch(
         host=host,
         port=port,
     )
+    if ready_port is not None and ready_port == command.port:
+        raise ConfigError("--ready-port", ready_port, "another one than the engine's")
     require_at_least("--preload-reserve-gib", preload_reserve_gib, 0.0)
     settings = LaunchSettings(
         ready_timeout_s=ready_timeout_s,

@@ -46,6 +46,8 @@ def run(*words: str) -> Any:
         (("vllm", "--model", "m", "--", "n"), "--model"),
         (("vllm", "--log", "/dev/null/launch.log"), "--log"),
         (("vllm", "--log", "/"), "--log"),
+        (("vllm", "--log", "/dev/null"), "--log"),
+        (("vllm", "--ready-port", "8000"), "--ready-port"),
     ],
 )
 def test_what_is_refused(words: tuple[str, ...], key: str) -> None:

@@ -31,6 +31,8 @@ def check_log(path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ConfigError("--log", str(path), "a file: this is a directory, device or pipe")
         with path.open("ab"):
             pass
     except OSError as error:

@@ -86,8 +86,7 @@ def launch(
         host=host,
         port=port,
     )
-    if ready_port is not None and ready_port == command.port:
-        raise ConfigError("--ready-port", ready_port, "another one than the engine's")
+    ready = _ready_place(ready_host, ready_port, command)
     require_at_least("--preload-reserve-gib", preload_reserve_gib, 0.0)
     settings = LaunchSettings(
         ready_timeout_s=ready_timeout_s,
@@ -106,7 +105,13 @@ def launch(
     for warning in warnings:
         typer.echo(f"mileage: {warning.field}: {safe_text(warning.message)}", err=True)
     shown = _Shown(quiet=quiet, as_json=as_json, log=log, ready_file=ready_file)
-    _run(command, settings, shown, None if ready_port is None else (ready_host, ready_port))
+    _run(command, settings, shown, ready)
+
+
+def _ready_place(host: str, port: int | None, command: LaunchCommand) -> tuple[str, int] | None:
+    if port is not None and port == command.port:
+        raise ConfigError("--ready-port", port, "another one than the engine's")
+    return None if port is None else (host, port)
 
 
 _STEP_FLAGS = ("--max-num-batched-tokens", "--chunked-prefill-size", "--batch-size", "-b")

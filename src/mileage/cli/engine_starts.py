@@ -69,9 +69,8 @@ def _group(records: Sequence[StartRecord]) -> dict[str, Any]:
 def _show(found: dict[str, Any]) -> None:
     console = wide_console()
     of = f" of {found['model']}" if found["model"] is not None else ""
-    console.print(
-        safe_text(f"{found['engine']}{of}: {found['starts']} starts, {found['failed']} failed")
-    )
+    starts = f"{found['starts']} start{'s' if found['starts'] > 1 else ''}"
+    console.print(safe_text(f"{found['engine']}{of}: {starts}, {found['failed']} failed"))
     failure: StartRecord | None = found["last_failure"]
     if failure is not None:
         why = failure.cause or f"exit code {failure.exit_code}"

@@ -72,6 +72,9 @@ def test_causes_of_an_engine_that_served(line: str, code: int, name: str) -> Non
 
 def test_a_command_may_end_with_0_once_it_served_and_whoever_is_asked_to() -> None:
     assert verdict("", 0, kind="command", served="now").meant
-    assert not verdict("", 0, kind="command").meant
+    early = verdict("", 0, kind="command")
+    assert early.cause is not None
+    assert "before it had given a token" in early.cause.told
+    assert not early.meant
     asked = verdict(MISSING, 0, asked=True)
     assert (asked.exit_code, asked.cause) == (0, None)

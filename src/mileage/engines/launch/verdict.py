@@ -19,6 +19,9 @@ _UNASKED: Final = FailureCause(
     "it ended by itself, though with exit code 0, as vLLM does when its engine core has died",
     False,
 )
+_UNASKED_EARLY: Final = _UNASKED._replace(
+    told="it ended by itself, with exit code 0, before it had given a token: a server stays"
+)
 _MISSING: Final = "program_missing"
 _UNASKED_CODE: Final = 1
 """What the launcher makes of an exit code of 0 that nobody asked for."""
@@ -66,7 +69,7 @@ def judge(
     elif not asked and not meant:
         cause = failure_cause(lines, code, port=command.port, serving=gave_token)
         if cause is None and code == 0:
-            cause = _UNASKED
+            cause = _UNASKED if gave_token else _UNASKED_EARLY
         if cause is not None and cause.name == _MISSING:
             cause = cause._replace(told=f"{cause.told}: {command.missing_hint}")
     unasked = code == 0 and not (asked or meant)

@@ -1,4 +1,4 @@
-"""`mileage engine launch` with a real vLLM: ready after a token, again after a kill, nothing left."""
+"""`mileage engine launch` with a real vLLM: ready after a token, and after a kill; nothing left."""
 
 from __future__ import annotations
 

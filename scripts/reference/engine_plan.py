@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from scripts.reference import configuration
 
 from mileage.engines.configuration.plan import EnginePlan
@@ -23,6 +25,13 @@ where it is none; `--set KEY=null` takes a key away that has no default. How to 
 """
 
 
+def _for_readers(meaning: str) -> str:
+    """Without what is for programmers (the errors raised), and nothing twice."""
+    sentences = re.split(r"(?<=\.)\s+", " ".join(meaning.split()))
+    told = [each for each in sentences if not each.startswith("Raises ")]
+    return " ".join(dict.fromkeys(told))
+
+
 def render() -> str:
     """The page."""
     parts = [_INTRO]
@@ -30,7 +39,7 @@ def render() -> str:
         title = f"`{section.header}`" if section.header else "Top level"
         lines = [f"## {title}", ""]
         if section.meaning:
-            lines += [" ".join(section.meaning.split()), ""]
+            lines += [_for_readers(section.meaning), ""]
         lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
         lines += [f"| `{k.name}` | {k.type} | {k.default} | {k.meaning} |" for k in section.keys]
         parts.append("\n".join([*lines, ""]))

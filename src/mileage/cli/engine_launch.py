@@ -222,7 +222,8 @@ class _Launched:
 
     def _make_log(self, read: Callable[[str], None]) -> LogStream:
         echo = None if self._shown.quiet else self._stderr
-        return LogStream(self._shown.log, echo=echo, read=read)
+        secrets = self._command.secrets
+        return LogStream(self._shown.log, echo=echo, read=read, secrets=secrets)
 
     def _tell(self, event: LaunchEvent) -> None:
         if self._stdout is not None:

@@ -105,6 +105,17 @@ class LaunchCommand(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     @property
+    def secrets(self) -> frozenset[str]:
+        """What `shown` hides, and the key that it is asked with."""
+        found = {self.api_key} if self.api_key is not None else set()
+        for word, shown in zip(self.words, self.shown, strict=True):
+            if shown == "***":
+                found.add(word)
+            elif word != shown:
+                found.add(word.partition("=")[2])
+        return frozenset(found)
+
+    @property
     def url(self) -> str:
         """Where it is asked from this machine."""
         host = _ANYWHERE.get(self.host, self.host)

@@ -7,12 +7,13 @@ import queue
 import re
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
 from mileage.core.errors import ConfigError
 from mileage.engines.embedded.child_log import ChildLog
+from mileage.engines.launch.secret_mask import SecretMask
 
 __all__ = ["Echo", "LogStream", "check_log"]
 
@@ -44,10 +45,17 @@ class LogStream:
     """Takes in bytes as they come. Progress bars, which end with a carriage return, are lines."""
 
     def __init__(
-        self, path: Path | None, *, echo: Echo | None, read: Callable[[str], None]
+        self,
+        path: Path | None,
+        *,
+        echo: Echo | None,
+        read: Callable[[str], None],
+        secrets: Collection[str] = (),
     ) -> None:
+        """`secrets` are shown and written as ***."""
         self._log = ChildLog(path, file_bytes_max=_FILE_BYTES_MAX)
         self._echo, self._read = echo, read
+        self._mask = SecretMask(secrets)
         self._rest = b""
 
     def begin(self) -> None:
@@ -57,6 +65,9 @@ class LogStream:
 
     def feed(self, data: bytes) -> None:
         """Take in bytes; lines may be cut anywhere. What is longer than 16 KiB of one is lost."""
+        self._take(self._mask.feed(data))
+
+    def _take(self, data: bytes) -> None:
         self._log.feed(data)
         if self._echo is not None:
             self._echo.write(data)
@@ -68,6 +79,7 @@ class LogStream:
 
     def end(self) -> None:
         """The process has written its last byte."""
+        self._take(self._mask.end())
         self._log.end()
         if self._rest:
             self._read(self._rest.decode("utf-8", "replace"))

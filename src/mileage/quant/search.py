@@ -94,9 +94,13 @@ class Search:
             self._kl, self._formats, head_dim=self._head_dim, bits_max=bits_per_value
         )
 
-    def kl(self, slot: Slot, name: str) -> float:
-        """Estimated for one slot in one format."""
-        return self._kl[slot][name]
+    def kl(self, slot: Slot, name: str) -> float | None:
+        """Estimated for one slot in one format; None for one that was not looked at."""
+        return self._kl[slot].get(name)
+
+    def format_bits(self, name: str) -> float:
+        """Of one value in that format, its part of the scales with it."""
+        return self._formats[name].bits_per_value(self._head_dim)
 
     @property
     def _values(self) -> int:

@@ -27,11 +27,14 @@ def show_check(by: str, pick: str, found: Checked, sources: Mapping[str, str]) -
     """Both costs, the differences, and what nobody knows."""
     console = wide_console()
     console.print(_line("Existing", found.existing.label, found.existing_cost))
-    console.print(_line("Planned ", f"{pick}", found.planned_cost))
+    console.print(_line("Planned ", pick, found.planned_cost))
     console.print(f"costs are {_BY[by]}", style="dim")
     console.print()
     if found.differences:
         console.print(_table(found))
+        for each in found.differences:
+            if each.problem is not None:
+                console.print(safe_text(f"{each.field}: {each.problem}"))
         console.print()
         console.print(Text(_verdict(found), style="bold"))
     else:
@@ -60,14 +63,12 @@ def _table(found: Checked) -> Table:
     table.add_column("setting")
     for name in ("existing", "planned", "saves", "an hour", "a month"):
         table.add_column(name, justify="right")
-    table.add_column("")
     for each in found.differences:
         table.add_row(
             each.field,
             safe_text(_value(each.existing)),
             safe_text(_value(each.planned)),
             *_money(each),
-            safe_text(each.problem or ""),
         )
     return table
 

@@ -14,7 +14,7 @@ from mileage.planner.traffic import Traffic
 
 __all__ = ["Bind", "Binding", "Step", "binding"]
 
-Limit = Literal["ttft", "itl", "kv_room", "time"]
+Limit = Literal["ttft", "itl", "kv_room", "load"]
 _GB: Final = 1e9
 
 
@@ -22,7 +22,8 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
     """One limit, and how much of it is used."""
 
     limit: Limit
-    """ttft, itl: a target; kv_room: memory for the KV cache; time: steps, one after the other."""
+    """ttft, itl: a target; kv_room: memory for the KV cache; load: the work that there is at least,
+    of the time that there is."""
     used_ratio: float
     """1: all of it."""
     text: str
@@ -64,7 +65,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """One sentence about what binds."""
         first, step = self.first, self.step
-        if first.limit != "time":
+        if first.limit != "load":
             return first.text
         return f"{first.text}; of a step {_share(step)} goes by {_BOUNDS[step.bound]}"
 
@@ -77,8 +78,10 @@ _BOUNDS: Final = {
 }
 
 
-def binding(built: Built, figures: Figures, traffic: Traffic, goal: Goal) -> Binding:
-    """What binds a set-up that was simulated on that traffic."""
+def binding(
+    built: Built, figures: Figures, traffic: Traffic, goal: Goal, load_ratio: float
+) -> Binding:
+    """What binds a set-up that was simulated on that traffic. `load_ratio`: of `Bounds`."""
     limits = []
     quantile = f"p{goal.attainment_ratio * 100:g}"
     for name, limit, found_s, target_s in (
@@ -91,20 +94,27 @@ def binding(built: Built, figures: Figures, traffic: Traffic, goal: Goal) -> Bin
             used, told = 1.0, f"{name} has no {quantile}: too many are not answered"
         else:
             used = found_s / target_s
-            told = f"{name} is {found_s * 1e3:.4g} ms at {quantile} of {target_s * 1e3:.4g} ms"
+            told = f"{name} is {_time(found_s)} at {quantile}, of {_time(target_s)}"
         limits.append(Bind(limit=limit, used_ratio=used, text=told))  # type: ignore[arg-type]
     peak, most = figures.kv_peak_ratio, built.kv_tokens
     text = f"{peak:.0%} of {most:,} tokens of KV cache were in use at the fullest moment"
     if figures.preemptions:
         text += f", and {figures.preemptions:,} requests were preempted"
     limits.append(Bind(limit="kv_room", used_ratio=peak, text=text))
-    busy = figures.busy_ratio
-    text = f"engines were busy {busy:.0%} of the time, {figures.running_mean:.3g} requests each"
-    if figures.waiting_mean >= 1.0:
-        text += f" and {figures.waiting_mean:.3g} waiting"
-    limits.append(Bind(limit="time", used_ratio=busy, text=text))
+    text = (
+        f"in the fullest steps its work would take {load_ratio:.0%} of the time "
+        f"({figures.running_mean:.3g} requests run in a replica"
+    )
+    text += f", {figures.waiting_mean:.3g} wait)" if figures.waiting_mean >= 1.0 else ")"
+    limits.append(Bind(limit="load", used_ratio=load_ratio, text=text))
     limits.sort(key=lambda each: -each.used_ratio)
     return Binding(limits=tuple(limits), step=_step(built, figures, traffic))
+
+
+def _time(value_s: float) -> str:
+    if value_s < 1.0:
+        return f"{value_s * 1e3:.3g} ms"
+    return f"{value_s:.3g} s" if value_s < 100.0 else f"{value_s:,.0f} s"
 
 
 def _step(built: Built, figures: Figures, traffic: Traffic) -> Step:

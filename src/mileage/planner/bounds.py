@@ -91,15 +91,29 @@ class Bounds:
             return None
         return f"{share:.1%} of the requests"
 
+    def load_ratio(self, built: Built) -> float:
+        """The least work of all requests over the time that the fleet has until the last of them
+        has come: above 1 it falls behind, whatever it does. 0 where all come at once."""
+        floors, candidate = self.floors(built), built.candidate
+        work_s = float((floors.prefill_s + floors.decode_s).sum())
+        time_s = self._replicas(built) * candidate.engines * self._traffic.span_s
+        return work_s / time_s if time_s else 0.0
+
+    def _replicas(self, built: Built) -> float:
+        """Those that compute at full speed at a time."""
+        candidate, traffic = built.candidate, self._traffic
+        fleets = len(traffic.adapters) if candidate.tuning == "full" and traffic.adapters else 1
+        count = float(fleets * candidate.replicas)
+        if candidate.sharing is not None and candidate.sharing.mode != "mig":
+            count *= candidate.sharing.capacity_ratio / candidate.sharing.replicas
+        return count
+
     def _overloaded(self, built: Built, floors: _Floors) -> OutOfReach | None:
         """Whether the least work of those requests that must be served is more than the fleet has
         time for, until it has to have caught up."""
         goal, candidate, traffic = self._goal, built.candidate, self._traffic
         time_s = traffic.span_s + goal.drain_s
-        fleets = len(traffic.adapters) if candidate.tuning == "full" and traffic.adapters else 1
-        count = float(fleets * candidate.replicas)
-        if candidate.sharing is not None and candidate.sharing.mode != "mig":
-            count *= candidate.sharing.capacity_ratio / candidate.sharing.replicas
+        count = self._replicas(built)
         apart = candidate.disaggregation
         parts = [("engines", floors.prefill_s + floors.decode_s, count * candidate.engines)]
         if apart is not None:

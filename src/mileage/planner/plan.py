@@ -13,7 +13,7 @@ from mileage.measure.pareto import picks as named_picks
 from mileage.planner.assumptions import assumptions
 from mileage.planner.binding import Binding, binding
 from mileage.planner.bounds import Bounds
-from mileage.planner.built import Builder
+from mileage.planner.built import Builder, Built
 from mileage.planner.candidate import Candidate
 from mileage.planner.evaluation import World
 from mileage.planner.figures import Figures
@@ -61,6 +61,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     that catch up, whatever the latency."""
     closest: Choice | None
     """Where none keeps the goal: what comes nearest to it."""
+    cheaper: Choice | None
+    """What costs less than the cheapest and comes nearest to the goal: it shows what fails."""
     pareto: tuple[Choice, ...]
     """The exact front of TTFT, ITL and cost, of all that were simulated on the whole trace and
     catch up; cheapest first."""
@@ -89,10 +91,11 @@ def make_plan(
 ) -> Plan:
     """Bounds prune, the simulator decides."""
     explored = space.explore(builder)
-    alive, ruled = _pruned(explored.candidates, builder, traffic, world)
+    bounds = Bounds(traffic, world.goal)
+    alive, ruled = _pruned(explored.candidates, builder, bounds)
     found = search(alive, traffic, world, evaluate, config)
     choices = {
-        each.candidate: _choice(each, builder, traffic, world)
+        each.candidate: _choice(each, builder.build(each.candidate), traffic, world, bounds)
         for each in found.seen
         if each.figures.problem is None
     }
@@ -108,6 +111,7 @@ def make_plan(
             name: None if seen is None else choices[seen.candidate] for name, seen in picked.items()
         },
         closest=closest,
+        cheaper=_cheaper(choices, picked["cheapest"]),
         pareto=tuple(choices[each.candidate] for each in front),
         seen=found.seen,
         ranked_by=world.rank_by,
@@ -121,9 +125,8 @@ def make_plan(
 
 
 def _pruned(
-    candidates: Sequence[Candidate], builder: Builder, traffic: Traffic, world: World
+    candidates: Sequence[Candidate], builder: Builder, bounds: Bounds
 ) -> tuple[list[Candidate], tuple[Ruled, ...]]:
-    bounds = Bounds(traffic, world.goal)
     alive: list[Candidate] = []
     ruled: dict[str, list[str]] = {}
     for each in candidates:
@@ -138,14 +141,13 @@ def _pruned(
     )
 
 
-def _choice(seen: Seen, builder: Builder, traffic: Traffic, world: World) -> Choice:
-    built = builder.build(seen.candidate)
+def _choice(seen: Seen, built: Built, traffic: Traffic, world: World, bounds: Bounds) -> Choice:
     return Choice(
         candidate=seen.candidate,
         figures=seen.figures,
         memory=built.memory,
         kv_tokens=built.kv_tokens,
-        binding=binding(built, seen.figures, traffic, world.goal),
+        binding=binding(built, seen.figures, traffic, world.goal, bounds.load_ratio(built)),
     )
 
 
@@ -165,6 +167,17 @@ def _objectives(seen: Sequence[Seen]) -> tuple[Objective, ...]:
 def _front(seen: Sequence[Seen]) -> list[Seen]:
     on = non_dominated(_points(seen), _objectives(seen))
     return [each for each, first in zip(seen, on, strict=True) if first]
+
+
+def _cheaper(choices: Mapping[Candidate, Choice], cheapest: Seen | None) -> Choice | None:
+    if cheapest is None:
+        return None
+    below = [
+        each
+        for each in choices.values()
+        if not each.figures.feasible and each.figures.cost < cheapest.figures.cost
+    ]
+    return max(below, key=lambda each: each.figures.attainment_ratio, default=None)
 
 
 def _picked(kept: Sequence[Seen], caught_up: Sequence[Seen]) -> dict[str, Seen | None]:

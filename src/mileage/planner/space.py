@@ -29,6 +29,8 @@ Reason: TypeAlias = Literal["layout", "memory", "parts"]
 """layout: the model cannot be split so; memory: it does not fit; parts: features, or limits, that
 do not go together."""
 _TENSOR_MAX: Final = 8
+_RUNNING: Final = (64, 256)
+_STEP_TOKENS: Final = (512, 2048)
 _COUNTS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
 
 
@@ -70,9 +72,9 @@ class Space(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kv: tuple[KvPrecision, ...] | None = None
     """None: half precision, and FP8 where the card has it."""
     running_max: tuple[int, ...] | None = None
-    """None: what the engine takes on that card, and a fourth of it."""
+    """None: 64 and 256."""
     step_tokens_max: tuple[int, ...] | None = None
-    """None: what the engine takes on that card, and 2048."""
+    """None: 512, 2048, and what the engine takes on that card."""
     chunked_prefill: tuple[bool, ...] = (True,)
     prefix_cache: tuple[bool, ...] = (True,)
     graph_sizes: tuple[GraphSizes, ...] = ("default",)
@@ -94,7 +96,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def _settings(self, card: Gpu) -> Iterator[dict[str, Any]]:
         """All but the number of replicas."""
-        running, tokens = default_limits(card)
+        _, tokens = default_limits(card)
         values: dict[str, tuple[Any, ...]] = {
             "weights": self.weights or _weights(card),
             "tensor_parallel": self.tensor_parallel or _powers(min(card.domain_gpus, _TENSOR_MAX)),
@@ -102,8 +104,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "data_parallel": self.data_parallel,
             "expert_parallel": self.expert_parallel,
             "kv": self.kv or (("bf16", "fp8") if card.fp8_tflops is not None else ("bf16",)),
-            "running_max": self.running_max or (running // 4, running),
-            "step_tokens_max": self.step_tokens_max or tuple(sorted({2048, tokens})),
+            "running_max": self.running_max or _RUNNING,
+            "step_tokens_max": self.step_tokens_max or tuple(sorted({*_STEP_TOKENS, tokens})),
             "chunked_prefill": self.chunked_prefill,
             "prefix_cache": self.prefix_cache,
             "graph_sizes": self.graph_sizes,

@@ -65,6 +65,9 @@ def test_picks_keep_the_goal_and_differ_in_what_they_are_best_at() -> None:
     assert fast.candidate.gpu == H100.name
     assert plan.certain
     assert plan.closest is None
+    if plan.cheaper is not None:
+        assert plan.cheaper.figures.cost < cheapest.figures.cost
+        assert not plan.cheaper.figures.feasible
 
 
 def test_nothing_on_the_front_is_beaten() -> None:
@@ -122,7 +125,7 @@ def test_what_binds_can_be_checked_by_hand() -> None:
     assert [each.used_ratio for each in bound.limits] == sorted(
         (each.used_ratio for each in bound.limits), reverse=True
     )
-    assert {each.limit for each in bound.limits} == {"ttft", "itl", "kv_room", "time"}
+    assert {each.limit for each in bound.limits} == {"ttft", "itl", "kv_room", "load"}
     assert step.weight_gb == pytest.approx(cheapest.memory.weights / 1e9)
     assert step.weight_read_s == pytest.approx(step.weight_gb / A10.bandwidth_gb_per_s)
     token_bytes = 32 * 2 * 8 * 128 * 2 / cheapest.candidate.tensor_parallel

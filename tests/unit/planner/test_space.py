@@ -77,7 +77,8 @@ def test_the_usual_values_are_those_of_the_card() -> None:
     assert {each.weights for each in found if each.gpu == H100} == {"bf16", "fp8", "int4"}
     assert {each.weights for each in found if each.gpu != H100} == {"bf16", "int8", "int4"}
     assert {each.kv for each in found if each.gpu != H100} == {"bf16"}
-    assert {each.running_max for each in found if each.gpu == H100} == {256, 1024}
+    assert {each.running_max for each in found if each.gpu == H100} == {64, 256}
+    assert {each.step_tokens_max for each in found if each.gpu == H100} == {512, 2048, 8192}
     assert max(each.gpus() for each in found) == 8
 
 

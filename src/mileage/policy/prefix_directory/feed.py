@@ -25,6 +25,8 @@ _BLOCK_TOKENS_MAX = 65_536
 _NAME_CHARS_MAX = 1024
 _MEDIA_MAX = 8
 _TOKEN_BITS = 2**64 - 1
+_HASH_BYTES_MAX = 64
+"""Engines have 8 or 32; each is kept for as long as its block is known."""
 
 
 class BlockStored(msgspec.Struct, frozen=True, tag=True):
@@ -142,7 +144,8 @@ class KvFeed:
     def _stored(self, event: BlockStored) -> None:
         medium = event.medium or _DEFAULT_MEDIUM
         bit, parent = self._bit(medium), self._parent(event)
-        if bit is None or parent is None or not _is_whole(event):
+        told = _is_whole(event) and _are_short(event.block_hashes)
+        if bit is None or parent is None or not told:
             self.unknown_total += len(event.block_hashes)
             return
         self._empty = False
@@ -236,6 +239,10 @@ def _is_whole(event: BlockStored) -> bool:
         and 0 < len(event.block_hashes) * size <= len(event.token_ids)
         and (name is None or len(name) <= _NAME_CHARS_MAX)
     )
+
+
+def _are_short(hashes: Iterable[EngineHash]) -> bool:
+    return all(isinstance(each, int) or len(each) <= _HASH_BYTES_MAX for each in hashes)
 
 
 def _parts(event: BlockStored) -> Iterator[BlockStored]:

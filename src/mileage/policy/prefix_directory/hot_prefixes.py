@@ -100,7 +100,7 @@ class HotPrefixes:
             node = nodes.get(block)
             if node is None:
                 if any(not 0 <= token <= _TOKEN_MAX for token in ids):
-                    return
+                    break  # what came before it has its bounds all the same
                 node = nodes[block] = _Node(parent, array("I", ids), now_s)
                 self._bytes += _NODE_BYTES + _TOKEN_BYTES * len(ids)
                 if parent:

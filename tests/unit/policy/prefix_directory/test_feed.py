@@ -95,6 +95,9 @@ def test_a_block_in_two_memories_is_there_until_both_have_dropped_it() -> None:
         pytest.param(
             BlockStored([1], None, TOKENS[:4], 4, lora_name="a" * 1025), id="a name is a text"
         ),
+        pytest.param(
+            BlockStored([1, b"h" * 65], None, TOKENS[:8], 4), id="a hash is longer than any"
+        ),
     ],
 )
 def test_an_event_that_cannot_be_true_changes_nothing(event: BlockStored) -> None:

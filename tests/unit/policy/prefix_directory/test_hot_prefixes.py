@@ -313,6 +313,15 @@ def test_memory_is_bounded_and_the_coldest_is_forgotten() -> None:
     assert engine.sent() == [SYSTEM]
 
 
+def test_memory_is_bounded_too_where_each_prompt_ends_with_what_no_prompt_can_have() -> None:
+    memory = HotPrefixes(config(memory_bytes=1 << 16))
+    for first in range(1, 10_000, 10):
+        blocks = range(first, first + 10)
+        memory.stored(0, blocks, [[1] * SIZE] * 9 + [[-1] * SIZE], float(first))
+    assert memory.forgotten_total > 0
+    assert len(memory) < (1 << 16) // 270
+
+
 def test_what_depends_on_more_than_tokens_is_never_remembered() -> None:
     memory = HotPrefixes(config())
     feed = KvFeed(BlockDirectory(), "r", 0, memory)

@@ -87,7 +87,8 @@ def _control_of(core: Any) -> EngineControl:
     hook = engine_hook.CoreHook.of(core)
     # One that has failed still says so, for all the ranks beside it.
     control = hook.observer(CONTROL_OBSERVER) or hook.failed(CONTROL_OBSERVER)
-    if not isinstance(control, EngineControl):
+    # One that is told of no step would hold what it sets for ever: no lease runs out by itself.
+    if hook.why_not is not None or not isinstance(control, EngineControl):
         why_not = hook.why_not or hook.failure(CONTROL_OBSERVER) or "it was not made"
         raise RuntimeError(f"mileage's control of this engine has failed: {why_not}")
     return control

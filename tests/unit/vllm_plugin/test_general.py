@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,6 +84,18 @@ def test_called_again_it_adds_nothing() -> None:
 def test_an_engine_without_steps_is_controlled_when_asked_and_says_so() -> None:
     engine_core = type("EngineCore", (), {})
     assert "has no step" in str(add_control(engine_core))
+
+
+def test_an_engine_whose_steps_cannot_be_seen_takes_no_control_that_nothing_would_end() -> None:
+    engine_core = engine_class()
+    add_control(engine_core)
+    core = engine_core(core_of())
+    # Its methods have other names: nothing can be wrapped.
+    core.scheduler = SimpleNamespace(**vars(core.scheduler), has_requests=lambda: False)
+    message = {"version": 1, "writer": "a", "base": [0, ""], "knobs": {"active_max": 1}}
+    with pytest.raises(RuntimeError, match="has failed: AttributeError"):
+        getattr(core, SET_METHOD)({**message, "lease_s": 1.0})
+    assert core.scheduler.max_num_active_reqs == 64
 
 
 def test_a_message_that_is_none_changes_nothing() -> None:

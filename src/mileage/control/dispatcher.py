@@ -169,8 +169,10 @@ class Dispatcher:
                 crowded = (self.refuse(other, governor.full(other), now_s),)
                 found = governor.place(flight, replica, self.intake, now_s)
         if found is None:
-            # While it waits for a slot, others may join it in one call all the same.
-            self.batches.open(request)
+            # While it waits for a slot, others may join it in one call all the same; not so what
+            # was sent before, and waits again.
+            if not flight.attempts:
+                self.batches.open(request)
             return (*crowded, Hold(request.id), *self.wake(now_s))
         if isinstance(found, Reject):
             return (*crowded, self.refuse(flight, found, now_s))

@@ -23,6 +23,8 @@ from mileage.core.events import (
     Woke,
 )
 from mileage.core.slo import SloConfig
+from mileage.policy.limits.static import StaticConfig
+from mileage.policy.merging import MergingConfig
 from tests.support.controllers import arrive, controller, request
 
 
@@ -213,3 +215,21 @@ def test_a_client_that_leaves_while_its_adapter_is_loaded_again_is_forgotten() -
     c.handle(Cancelled(1), 2.0)
     assert said(c.handle(ReplicaUp("a", ("llama", "tuned")), 3.0)) == []
     assert c.loads.waiting() == {}
+
+
+def test_what_was_sent_and_waits_again_for_a_slot_takes_nobody_along() -> None:
+    c = controller(
+        governor=GovernorConfig(policy="static", static=StaticConfig(limit=1)),
+        merging=MergingConfig(batch_load_min=100),
+    )
+    c.handle(Loadable("a", ("tuned",)), 0.0)
+    up = ReplicaUp("a", ("llama", "tuned"))
+    c.handle(up, 0.0)
+    embedding: dict[str, Any] = {"endpoint": "embeddings", "stream": False, "batch_key": "e"}
+    c.handle(Woke(), 0.0)
+    assert arrive(c, 1, model="tuned", **embedding) == "a"
+    c.handle(Failed(1, "a", "unloaded", True), 0.1)
+    assert arrive(c, 2, 0.2) == "a"
+    assert said(c.handle(up, 0.3)) == [Hold(1)], "the other one has the slot"
+    later = said(c.handle(Arrived(request(3, "tuned", **embedding)), 0.4))
+    assert later == [Hold(3)], "its call has been made"

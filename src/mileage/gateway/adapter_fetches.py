@@ -33,7 +33,7 @@ class AdapterFetches:
 
     def _begin(self, adapter: AdapterConfig) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
-        future = self._running[adapter.path] = loop.create_future()
+        future: asyncio.Future[None] = loop.create_future()
 
         def ended(error: Exception | None) -> None:
             self._running.pop(adapter.path, None)
@@ -53,4 +53,5 @@ class AdapterFetches:
                 loop.call_soon_threadsafe(ended, error)
 
         threading.Thread(target=work, name=f"fetch {adapter.name}", daemon=True).start()
+        self._running[adapter.path] = future  # not before: there may be no thread to be had
         return future

@@ -221,7 +221,7 @@ class _Loads:
 class _Controller:
     """Lets the same requests share, and those with one batch key go together; one replica.
 
-    `holding`: what arrives is held, until `Woke` sends it all.
+    `holding`: what arrives is held, until `Woke` sends it all; `holds_again`: what failed.
     """
 
     experiment = None
@@ -232,6 +232,7 @@ class _Controller:
         self.holding = False
         self.heard: list[Event] = []
         self.retries = 0
+        self.holds_again = False
         self.merges = MergeIndex(MergingConfig())
         self._held: dict[int, Request] = {}
 
@@ -243,6 +244,8 @@ class _Controller:
             held, self._held = self._held, {}
             return [Dispatch(request_id, "a") for request_id in held]
         if isinstance(event, Failed) and event.retryable:
+            if self.holds_again:
+                return [Hold(event.request_id)]
             self.retries -= 1
             if self.retries >= 0:
                 return [Dispatch(event.request_id, "a")]

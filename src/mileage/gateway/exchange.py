@@ -55,6 +55,7 @@ class Exchange:
         "generation",
         "part",
         "request",
+        "turned_away",
         "uncount",
     )
 
@@ -76,6 +77,8 @@ class Exchange:
         """Which part of its generation's batch is its own."""
         self.done = False
         """Its end is recorded, or is about to be."""
+        self.turned_away: Refusal | None = None
+        """What it is told where the attempt that runs fails: it is not to be tried again."""
         self.uncount: Cancel | None = None
         """While its prompt is being counted: how that is cancelled."""
 
@@ -96,9 +99,12 @@ class Exchange:
         self._driver.handle(Cancelled(self.request.id), now_s)
 
     def turn_away(self, refusal: Refusal) -> None:
-        """Refuse what waits and is not with an engine yet; nothing, where it is, or has ended."""
+        """Refuse what waits, be it again; what is with an engine gets that answer or this one."""
         generation = self.generation
-        if self.done or (generation is not None and generation.sent_s is not None):
+        if self.done:
+            return
+        if generation is not None and generation.upstream is not None:
+            self.turned_away = refusal
             return
         if self.uncount is not None:
             self.uncount()

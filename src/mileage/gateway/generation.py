@@ -15,7 +15,7 @@ from mileage.gateway.audience import Audience
 from mileage.gateway.batch_call import BatchCall
 from mileage.gateway.exchange import Exchange
 from mileage.gateway.outcomes import failure_of, outcome_of, stream_outcome_of
-from mileage.gateway.refusals import Refusal, engine_message, rejection
+from mileage.gateway.refusals import Refusal, rejection
 from mileage.gateway.stream import StreamMeter, seen
 from mileage.gateway.target import Target
 from mileage.gateway.usage import Usage
@@ -237,19 +237,16 @@ class Generation:
         if self.meter is not None:
             self._end_stream(self.meter, data, now_s)
             return
-        whole, status, request = self._whole, self._status, self._call.request
+        whole, status, loads = self._whole, self._status, self._driver.controller.loads
         batch = self._batch if self._batch is not None and self._batch.several else None
         part = whole.take(data)
         if status == 200 and not (has_length(self._headers) or whole.ends_well()):
             self._attempt_failed("broken", "connection closed inside the answer", now_s)
         elif whole.passing and batch is None:
-            outcome, reason = outcome_of(status)
-            usage = whole.usage()
+            (outcome, reason), usage = outcome_of(status), whole.usage()
             self._answered(outcome, status, now_s, lambda m: partial(m.end, part), reason, usage)
-        elif kind := failure_of(status, self._driver.controller.loads, self.target, request):
-            said = engine_message(whole.body())
-            message = f"the engine answered {status}" + (f": {said}" if said else "")
-            self._attempt_failed(kind, message, now_s)
+        elif failure := failure_of(status, whole, loads, self.target, self._call.request):
+            self._attempt_failed(*failure, now_s)
         elif batch is not None and not batch.is_refusal_of_all(status):
             if not batch.answer(status, self._headers, whole, now_s):
                 self._send_separately(batch)
@@ -307,8 +304,7 @@ class Generation:
         if not self.audience.started:
             self.audience.start(200, self._head_lines())
         outcome, reason = stream_outcome_of(meter.failed)
-        usage = meter.usage
-        self._answered(outcome, 200, now_s, lambda m: partial(m.end, run), reason, usage)
+        self._answered(outcome, 200, now_s, lambda m: partial(m.end, run), reason, meter.usage)
 
     def _answer_whole(self, now_s: float) -> None:
         target, call, status, whole = self.target, self._call, self._status, self._whole
@@ -350,7 +346,11 @@ class Generation:
         message = f"{target.name}: {message}"
         if not audience.started:
             self.failure = (kind, message)
-            driver.handle(Failed(self.id, target.name, kind, True), now_s)
+            for member in tuple(audience.members):
+                if member.turned_away is not None:
+                    self.drop(member, member.turned_away, now_s)
+            if not self._done:
+                driver.handle(Failed(self.id, target.name, kind, True), now_s)
             return
         self.end()
         broken = partial(Exchange.broken, message=message, stream=self.meter is not None)

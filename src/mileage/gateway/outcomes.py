@@ -6,7 +6,9 @@ from mileage.control.loads import Loads
 from mileage.core.events import FailureKind
 from mileage.core.request import Request
 from mileage.core.timeline import Outcome
+from mileage.gateway.refusals import engine_message
 from mileage.gateway.target import Target
+from mileage.gateway.whole import WholeAnswer
 
 __all__ = ["failure_of", "outcome_of", "stream_outcome_of"]
 
@@ -17,17 +19,24 @@ breaker after the other."""
 
 
 def failure_of(
-    status: int, loads: Loads, target: Target | None, request: Request
-) -> FailureKind | None:
-    """Why an attempt has failed that may be better elsewhere, or later; None: it is an answer.
+    status: int, whole: WholeAnswer, loads: Loads, target: Target | None, request: Request
+) -> tuple[FailureKind, str] | None:
+    """Why an attempt has failed that may be better elsewhere, or later, and that for people; None:
+    it is an answer.
 
-    A 404 of a replica that loads the model when asked says that it has lost it, or that it was
-    unloaded while the request was on its way there.
+    A 404 of a replica that loads the model when asked, and that names the model, says that it has
+    lost it, or that it was unloaded while the request was on its way there. Any other is of what
+    the client asked for: an endpoint that there is not, or an earlier response.
     """
-    if status in _UNAVAILABLE:
-        return "status"
-    lost = status == 404 and target is not None and loads.loads(target.name, request.model)
-    return "unloaded" if lost else None
+    kind: FailureKind = "status"
+    if status == 404 and target is not None and loads.loads(target.name, request.model):
+        kind = "unloaded"
+    elif status not in _UNAVAILABLE:
+        return None
+    said = engine_message(whole.body()) or ""
+    if kind == "unloaded" and request.model not in said:
+        return None
+    return kind, f"the engine answered {status}" + (f": {said}" if said else "")
 
 
 def outcome_of(status: int) -> tuple[Outcome, str | None]:

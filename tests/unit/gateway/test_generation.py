@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from mileage.core.events import Cancelled, Failed, Finished, FirstToken
+from mileage.gateway.refusals import Refusal
 from tests.support.shared_generation import DONE, World, in_loop, token
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
@@ -248,6 +249,71 @@ def test_a_model_that_the_engine_has_not_any_more(loadable: set[str], status: in
             world.calls[1].answer({"choices": []}, status=200)
         world.flush()
         assert client.status == status
+
+    in_loop(story)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"detail": "Not Found"}, id="an endpoint that it has not"),
+        pytest.param({"error": {"message": "Response 'r' not found."}}, id="an earlier response"),
+        pytest.param(b"", id="nothing at all"),
+    ],
+)
+def test_a_404_that_is_not_of_the_model_is_an_answer(said: object) -> None:
+    def story() -> None:
+        world = World()
+        world.controller.loads.names = {"m"}
+        client = world.ask(stream=False)
+        world.engine.answer(said, status=404)
+        world.flush()
+        assert client.status == 404
+        assert world.told(Failed) == []
+
+    in_loop(story)
+
+
+GONE = Refusal(404, "it is another's", code="model_not_found")
+
+
+def test_who_is_turned_away_while_it_runs_gets_its_answer_but_no_other_attempt() -> None:
+    def story() -> None:
+        world = World()
+        world.controller.retries = 1
+        first, second = world.ask(stream=False), world.ask(stream=False, seed=2)
+        for client in (first, second):
+            assert client.exchange is not None
+            client.exchange.turn_away(GONE)
+        world.flush()
+        assert (first.ended, second.ended) == (False, False)
+        world.calls[0].answer({"choices": []})
+        world.calls[1].fail()
+        world.flush()
+        assert (first.status, second.status) == (200, 404)
+        assert len(world.calls) == 2
+        assert world.told(Failed) == []
+        assert world.told(Cancelled)[-1].request_id == second.id
+        assert not world.driver.exchanges
+
+    in_loop(story)
+
+
+def test_who_waits_again_after_an_attempt_is_turned_away() -> None:
+    def story() -> None:
+        world = World()
+        world.controller.loads.names = {"m"}
+        world.controller.holds_again = True
+        client = world.ask(stream=False)
+        world.engine.answer({"error": {"message": "The model `m` does not exist."}}, status=404)
+        world.flush()
+        assert client.exchange is not None
+        assert not client.ended
+        client.exchange.turn_away(GONE)
+        world.flush()
+        assert client.status == 404
+        assert world.record(client).attempts == 1
+        assert not world.driver.exchanges
 
     in_loop(story)
 

@@ -29,8 +29,8 @@ class RoiArguments:
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="A TOML file with the tables [business], [baseline] and [candidate]; options go "
-            "before it.",
+            help="A TOML file with the tables [business], [baseline] and [candidate]; an option is "
+            "taken in place of what it says.",
         ),
     ] = None
     baseline: Annotated[
@@ -76,7 +76,7 @@ def roi(context: typer.Context, arguments: RoiArguments) -> None:
     then made a fifth less and a fifth more. Exits with 1 where the change never pays back.
 
     Example: mileage plan roi --baseline 'api usd_per_request=0.004' --candidate
-    'own usd_per_month=2150' --requests-per-month 900000 --one-time 12000
+    'own usd_per_request=0 usd_per_month=2150' --requests-per-month 900000 --one-time 12000
     """
     flags = _flags(arguments)
     if arguments.file is None and not flags:

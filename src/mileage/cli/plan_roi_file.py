@@ -1,4 +1,4 @@
-"""RoiFile: what `mileage plan roi` works out, of a file and of options that go before it."""
+"""RoiFile: what `mileage plan roi` works out, of a file and of options over it."""
 
 from __future__ import annotations
 
@@ -85,4 +85,4 @@ def _by_option(error: ConfigError, path: Path | None) -> ConfigError:
         return ConfigError(option, None, expected)
     if table == "business":
         return ConfigError(OPTIONS.get(error.key, error.key), error.value, error.expected)
-    return ConfigError(f"--{table}", error.value, f"{key}: {error.expected}")
+    return error.named(f"--{table} {key}")

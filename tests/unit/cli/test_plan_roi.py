@@ -110,14 +110,20 @@ def test_what_never_pays_back_exits_with_1() -> None:
         ),
         pytest.param(
             ("--baseline", "api price=1", "--requests-per-month", "9"),
-            "--baseline",
+            "--baseline price",
             "usd_per_request",
             id="a key that there is not",
         ),
         pytest.param(
+            ("--baseline", API, "--candidate", "own usd_per_month=2150", *VOLUME),
+            "--candidate usd_per_request",
+            "required",
+            id="a price that is missing",
+        ),
+        pytest.param(
             ("--baseline", "api usd_per_request=-1", "--candidate", OWN, *VOLUME),
-            "--baseline",
-            "usd_per_request: 0.0..",
+            "--baseline usd_per_request",
+            "0.0..",
             id="a price below 0",
         ),
         pytest.param(

@@ -70,9 +70,9 @@ class LiveLine:
         """The line as it is now."""
         passed_s = now_s - self._began_s
         phase = "warm-up" if passed_s < self._warmup_s else "measuring"
-        if self._planned_s is not None and passed_s > self._planned_s:
-            phase = "waiting for the last answers"
         whole = "" if self._planned_s is None else f"/{self._planned_s:.0f}"
+        if self._planned_s is not None and passed_s > self._planned_s:
+            phase, whole = "waiting for the last answers,", ""
         since_s = max(1e-9, min(_RATE_S, passed_s))
         recent = sum(at_s > now_s - since_s for at_s in self._ended)
         parts = [

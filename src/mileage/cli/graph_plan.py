@@ -135,7 +135,8 @@ def modelled_graph_step(
     seconds = tuple(accumulate(graphed.decode_s, max))
     count = f"{tp} x " if tp > 1 else ""
     return GraphStep(
-        source=f"cost model: {source.architecture.name} on {count}{deployment.gpu.name}",
+        source="as long as the cost model says of "
+        f"{source.architecture.name} on {count}{deployment.gpu.name}",
         step_s=seconds.__getitem__,
         eager_extra_s=_eager_s(eager_extra_ms, max(0.0, eager.decode_s[1] - graphed.decode_s[1])),
         context_row_s=graphed.kv_s * context_tokens,

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from rich import filesize
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Column
 
 __all__ = ["Steps"]
 
@@ -26,12 +27,13 @@ class Steps:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._tasks: dict[str, TaskID] = {}
+        # The bar alone gives way on a narrow terminal: a task of several lines would scroll.
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
+            BarColumn(bar_width=None, table_column=Column(max_width=40)),
+            DownloadColumn(table_column=Column(no_wrap=True)),
+            TransferSpeedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -45,6 +47,11 @@ class Steps:
                 size = f" ({filesize.decimal(total_bytes)})" if total_bytes else ""
                 self._console.print(f"{label}{size}", markup=False)
         self._progress.update(task, completed=done_bytes, total=total_bytes)
+
+    @property
+    def bars(self) -> RenderableType:
+        """All steps as a terminal shows them now."""
+        return self._progress.get_renderable()
 
     def __enter__(self) -> Self:
         self._progress.start()

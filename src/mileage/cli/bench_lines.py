@@ -104,7 +104,9 @@ def _failures(document: Mapping[str, Any]) -> list[str]:
     found = []
     for each in document["errors"][:_SAMPLES_MAX]:
         what = each["error"] or each["class"]
-        found.append(f"{count(each['requests'])} {each['class']}: {what}")
+        # The same words are another kind where the answer had begun.
+        begun = ", the answer begun" if each["class"] == "timeout" and each["status"] else ""
+        found.append(f"{count(each['requests'])} {each['class']}{begun}: {what}")
     more = document["errors"][_SAMPLES_MAX:]
     if more:
         number = sum(each["requests"] for each in more)

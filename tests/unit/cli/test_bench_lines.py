@@ -177,6 +177,15 @@ def test_failures_are_named_and_those_past_three_kinds_are_summed() -> None:
     ]
 
 
+def test_answers_that_had_begun_are_told_apart_from_those_that_had_not() -> None:
+    late = "no whole answer 60 s after the last call was due"
+    records = [*streams(), failed(0.1, "timeout", late), failed(0.2, "timeout", late, status=200)]
+    assert warnings_of(of_records(records))[:2] == [
+        f"1 timeout: {late}",
+        f"1 timeout, the answer begun: {late}",
+    ]
+
+
 def test_latencies_that_nobody_waited_for_are_told_with_their_lower_bound() -> None:
     late = [answer(0.0, 8.0, outcome="timeout")] * 4
     found = warnings_of(of_records([*streams(), *late], steady_state=None))

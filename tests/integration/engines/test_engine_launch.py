@@ -193,6 +193,17 @@ def test_a_crash_loop_ends_with_the_engines_code(tmp_path: Path) -> None:
     assert [record.exit_code for record in history.records()] == [3, 3, 3]
 
 
+def test_an_engine_that_was_never_ready_has_failed_in_a_row_however_short_stable_is() -> None:
+    def stop_late(run: Run, event: LaunchEvent) -> None:
+        if isinstance(event, Started) and event.attempt == 5:
+            run.supervisor.stop()
+
+    settings = msgspec.structs.replace(QUICK, restarts=1, stable_s=0.0)
+    run = Run("--exit", "3", settings=settings, on=stop_late)
+    assert run.code == 3
+    assert len(run.of(Started)) == 2
+
+
 def test_what_will_not_change_is_not_tried_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("ValueError: Invalid repository ID or local directory specified: '/none'\n")

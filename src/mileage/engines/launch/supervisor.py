@@ -121,7 +121,8 @@ class Supervisor:
                 self._state = "stopped"
                 return ended.exit_code
             self._state = "failed"
-            failures = 1 if ready_for_s >= self._settings.stable_s else failures + 1
+            stable = ended.ready and ready_for_s >= self._settings.stable_s
+            failures = 1 if stable else failures + 1
             if ended.permanent or failures > self._settings.restarts:
                 return ended.exit_code
             await self._pause(failures)

@@ -131,6 +131,10 @@ def test_what_is_known_of_it() -> None:
         ("command", "./serve --auth-token=SECRET"),
         ("command", "./serve --admin_password SECRET"),
         ("command", "env HF_TOKEN=SECRET OPENAI_API_KEY=SECRET ./serve"),
+        (
+            "command",
+            "env MILEAGE_CONTROL_TOKEN=SECRET GITHUB_TOKEN=SECRET DB_PASSWD=SECRET ./serve",
+        ),
     ],
 )
 def test_secrets_are_not_shown(kind: Any, words: str) -> None:
@@ -179,6 +183,8 @@ def test_what_is_no_secret_of_any_command_is_shown() -> None:
         "t",
         "secret",
         "--kv-cache-dtype=fp8",
+        "tokenizer_key=t",
+        "MAX_TOKENS=5",
     ]
     assert launch_command("command", words).shown == tuple(words)
 

@@ -63,7 +63,8 @@ _SECRET_FLAGS: Final = (
 """What vLLM, SGLang and llama.cpp take that nobody else may read."""
 _SECRET_NAME: Final = re.compile(
     r"(?:^|[-_])(?:(?:hf|hub|auth|access|api|bearer|admin)[-_]?(?:key|token)|password|secret)$"
-    r"|^--?token$",
+    r"|^--?token$"
+    r"|(?-i:^[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD)$)",
     re.IGNORECASE,
 )
 """Of a flag, or a variable before `=`, of a program that nobody knows."""

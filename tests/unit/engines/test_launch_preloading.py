@@ -39,10 +39,11 @@ def test_what_was_read_is_told() -> None:
 
 
 def test_a_read_that_hangs_is_left_and_none_begun_beside_it() -> None:
-    back, begun = threading.Event(), []
+    back, entered, begun = threading.Event(), threading.Event(), []
 
     def read(paths: Sequence[Path], *, reserve_bytes: int, stop: threading.Event) -> Preloaded:
         begun.append(threading.current_thread())
+        entered.set()
         back.wait()  # a mount that is gone heeds no `stop`
         return ALL
 
@@ -51,6 +52,7 @@ def test_a_read_that_hangs_is_left_and_none_begun_beside_it() -> None:
     assert "a read of /mnt/m does not return" in (first.stopped or "")
     again = run(slot)
     assert "still hangs" in (again.stopped or "")
+    assert entered.wait(60.0)
     assert len(begun) == 1
     assert begun[0].daemon  # the interpreter does not wait for it either
     back.set()
@@ -71,6 +73,15 @@ def test_looking_for_the_files_may_hang_too() -> None:
     while "still hangs" in (found := run(slot)).stopped:  # type: ignore[operator]
         pass
     assert found.stopped == "m: is no file"
+
+
+def test_one_that_fails_is_no_hang() -> None:
+    def find(model: str) -> Sequence[Path]:
+        raise RuntimeError("Could not determine home directory.")
+
+    slot = PreloadSlot("~nobody/m", reserve_bytes=0, find=find, leave_s=60.0)
+    for _ in range(2):
+        assert run(slot, needed=False).stopped == "it failed: Could not determine home directory."
 
 
 def test_it_is_told_to_stop_when_nobody_needs_it() -> None:

@@ -86,9 +86,11 @@ class PreloadSlot:
     def _result(self, stop: threading.Event) -> Preloaded:
         try:
             paths = self._find(self._model)
-        except (FileError, OSError) as error:
+            return self._read(paths, reserve_bytes=self._reserve_bytes, stop=stop)
+        except FileError as error:
             return _nothing(str(error))
-        return self._read(paths, reserve_bytes=self._reserve_bytes, stop=stop)
+        except Exception as error:  # else its thread ends without a word, and looks like a hang
+            return _nothing(f"it failed: {error or type(error).__name__}")
 
 
 def _nothing(stopped: str, *, seconds: float = 0.0) -> Preloaded:

@@ -114,6 +114,7 @@ class Poller:
         if warm_up is not None:
             await warm_up.stop()
         await watch.stop()
+        self.directory.forget(name)
 
     def check_now(self, name: str) -> None:
         """Check a replica's health at once: it was just started, say. KeyError if unknown."""

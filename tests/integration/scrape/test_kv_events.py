@@ -191,8 +191,10 @@ def test_a_poller_remembers_prefixes_where_it_is_to_warm_caches_up() -> None:
                     publisher.restart()
                     await publisher.publish(block(1))
                     await asyncio.sleep(0.02)
+            assert poller.directory.held_by("warmed")
             await poller.remove("warmed")
             assert poller._warm_ups == {}
+            assert poller.directory.held_by("warmed") == []
         finally:
             await poller.stop()
             publisher.context.destroy(linger=0)

@@ -46,6 +46,8 @@ class BlockDirectory:
         """Of each invalid block the bits of those who have not dropped it yet."""
         self._owners: list[Owner] = []
         self._bits: dict[Owner, int] = {}
+        self._free: list[int] = []
+        """Bits of owners that are gone: replicas come and go, and each bit is in every block."""
         self._suspects = 0
         self.forgotten_total = 0
 
@@ -83,6 +85,12 @@ class BlockDirectory:
             for block in [block for block, held in table.items() if held & bits]:
                 _drop(table, block, bits)
         self._suspects &= ~bits
+
+    def forget(self, replica: str) -> None:
+        """The replica is gone for good: it holds nothing, and nobody waits for it."""
+        self.cleared(replica)
+        for owner in [owner for owner in self._bits if owner.replica == replica]:
+            self._free.append(self._bits.pop(owner))
 
     def suspect(self, replica: str, rank: int) -> None:
         """Events of this rank are missing."""
@@ -148,9 +156,15 @@ class BlockDirectory:
 
     def _bit(self, owner: Owner) -> int:
         bit = self._bits.get(owner)
-        if bit is None:
-            bit = self._bits[owner] = 1 << len(self._owners)
+        if bit is not None:
+            return bit
+        if self._free:
+            bit = self._free.pop()
+            self._owners[bit.bit_length() - 1] = owner
+        else:
+            bit = 1 << len(self._owners)
             self._owners.append(owner)
+        self._bits[owner] = bit
         return bit
 
     def _bits_of(self, replica: str, rank: int | None) -> int:

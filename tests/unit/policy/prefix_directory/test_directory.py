@@ -67,6 +67,21 @@ def test_only_holders_are_told_of_an_invalidation_and_are_awaited() -> None:
     assert made.state(2) == "modified"
 
 
+def test_a_replica_that_is_gone_holds_nothing_and_replicas_that_come_and_go_take_no_room() -> None:
+    made = directory()
+    made.invalidate([4])
+    made.suspect("a", 0)
+    made.forget("a")
+    assert made.match([1, 2, 3]) == {"b": 2}
+    assert (made.held_by("a"), made.awaited(4), len(made)) == ([], (), 2)
+    for number in range(100):
+        made.stored(Owner(f"pod-{number}"), [1, 7])
+        assert made.owners(7) == (Owner(f"pod-{number}"),)
+        made.forget(f"pod-{number}")
+    assert made.owners(1) == (B,)
+    assert len(made._owners) == 3
+
+
 def test_the_coldest_is_forgotten_and_counted() -> None:
     made = BlockDirectory(blocks_max=3)
     made.stored(A, [1, 2, 3])

@@ -16,6 +16,7 @@ from mileage.cli.plan_compare_cards import FilledCard, filled_cards
 from mileage.cli.plan_compare_file import read_comparison
 from mileage.cli.plan_compare_rate import rate_finder
 from mileage.cli.plan_compare_tables import show_comparison
+from mileage.cli.plan_spelling import counts_of
 from mileage.cli.simulate_arguments import CapacityArguments, taking
 from mileage.cli.simulate_workload import workload
 from mileage.core.errors import ConfigError
@@ -59,6 +60,13 @@ class PlanCompareArguments:
     policy: Annotated[
         str, typer.Option(help="Of the gateway before them, as of mileage simulate.")
     ] = "off"
+    scale_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Numbers of replicas, such as 1,2,4,8, to find the rate of each for: how it "
+            "grows, and its knee."
+        ),
+    ] = None
     requests: Annotated[
         int | None,
         typer.Option("--requests", "--head", help="At most so many requests of the trace."),
@@ -82,9 +90,12 @@ def compare(context: typer.Context, arguments: PlanCompareArguments) -> None:
     """
     document, told = read_comparison(arguments.file)
     costs = load_config(arguments.config, {}).costs
+    replicas = counts_of("--scale-out", arguments.scale_out) or ()
     if arguments.trace is None:
         if arguments.slo is not None:
             raise ConfigError("--slo", arguments.slo, "a --trace that is to meet it")
+        if replicas:
+            raise ConfigError("--scale-out", arguments.scale_out, "a --trace to find rates for")
         filled = filled_cards(document, told, costs, None)
     else:
         asked = CapacityArguments(
@@ -99,7 +110,8 @@ def compare(context: typer.Context, arguments: PlanCompareArguments) -> None:
         )
         console = Console(stderr=True, highlight=False)
         with workload(asked, console, once=False) as work:
-            filled = filled_cards(document, told, costs, rate_finder(asked, work, console))
+            rate_of = rate_finder(asked, work, console)
+            filled = filled_cards(document, told, costs, rate_of, replicas)
     compared = compare_deployments([each.card for each in filled])
     if arguments.as_json:
         typer.echo(_document(arguments, filled, compared))
@@ -124,6 +136,7 @@ def _document(
                 **{k: v for k, v in msgspec.to_builtins(result).items() if k != "card"},
                 "memory": msgspec.to_builtins(each.memory),
                 "sources": each.sources,
+                "scale_out": msgspec.to_builtins(each.scale_out),
             }
             for each, result in zip(filled, compared, strict=True)
         ],

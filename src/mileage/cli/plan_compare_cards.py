@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from mileage.control.config import CostsConfig
 from mileage.core.errors import ConfigError
 from mileage.core.slo import SloConfig
 from mileage.costmodel.memory import MemoryUse, memory_use
+from mileage.measure.scaling import ScalePoint, Scaling, scaling
 from mileage.planner.comparison import DeploymentCard, Quality
 from mileage.planner.quality_table import best_measure, known_quality
 
@@ -26,8 +28,9 @@ _GB = 1e9
 _PLAIN = ("bf16", "fp8")
 """Precisions that are taken to answer as the published checkpoint does."""
 
-RateOf: TypeAlias = Callable[[RunArguments], tuple[float | None, str]]
-"""Requests per second that such a fleet serves within the targets, and how that is known."""
+RateOf: TypeAlias = Callable[[RunArguments, float], tuple[float | None, str]]
+"""Requests per second that such a fleet serves within the targets, of the first requests of the
+traffic, by their share of all; and how that is known."""
 
 
 class FilledCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +41,19 @@ class FilledCard(msgspec.Struct, frozen=True, kw_only=True):
     """What each part takes of the fullest card; None: the cost model does not know it."""
     sources: dict[str, str] = {}
     """By the figure's key. What is in none is not known, or is in the file."""
+    scale_out: Scaling | None = None
+    """Requests per second by replicas; None: not asked for, or not to be said."""
 
 
 def filled_cards(
-    document: Document, told: CompareFile, costs: CostsConfig, rate_of: RateOf | None
+    document: Document,
+    told: CompareFile,
+    costs: CostsConfig,
+    rate_of: RateOf | None,
+    replicas: Sequence[int] = (),
 ) -> list[FilledCard]:
-    """The cards in their order. Without `rate_of` no rate is filled in.
+    """The cards in their order. Without `rate_of` no rate is filled in, with it also those of so
+    many replicas.
 
     Raises ConfigError with the file's key and line.
     """
@@ -52,14 +62,18 @@ def filled_cards(
     found = []
     for place, entry in enumerate(told.deployments):
         try:
-            found.append(_filled(entry, costs, measure, rate_of))
+            found.append(_filled(entry, costs, measure, rate_of, replicas))
         except ConfigError as error:
             raise _placed(error, place, document) from None
     return found
 
 
 def _filled(
-    entry: DeploymentEntry, costs: CostsConfig, measure: str | None, rate_of: RateOf | None
+    entry: DeploymentEntry,
+    costs: CostsConfig,
+    measure: str | None,
+    rate_of: RateOf | None,
+    replicas: Sequence[int],
 ) -> FilledCard:
     sources: dict[str, str] = {}
     quality, source = entry.quality, None
@@ -90,7 +104,8 @@ def _filled(
         usd = fleet.usd_per_gpu_hour * cards
         sources["usd_per_hour"] = fleet.price_source or ""
     if rate is None and rate_of is not None:
-        rate, sources["requests_per_s"] = rate_of(arguments)
+        rate, sources["requests_per_s"] = rate_of(arguments, 1.0)
+    curve = None if rate_of is None else _scale_out(arguments, rate_of, replicas)
     card = _card(entry, entry.form or _form(fleet), cards, quality)
     return FilledCard(
         card=msgspec.structs.replace(
@@ -101,7 +116,24 @@ def _filled(
         ),
         memory=memory,
         sources=sources,
+        scale_out=curve,
     )
+
+
+def _scale_out(
+    arguments: CapacityArguments, rate_of: RateOf, replicas: Sequence[int]
+) -> Scaling | None:
+    """Each number of replicas is given its share of the requests, so that all of them are busy for
+    about as long: the same requests in less time would be a queue that has no time to grow.
+
+    Numbers for which the trace tells no rate are left out.
+    """
+    points = []
+    for count in replicas:
+        rate, _ = rate_of(replace(arguments, replicas=count), count / max(replicas))
+        if rate:
+            points.append(ScalePoint(replicas=count, throughput=rate))
+    return scaling(points) if points else None
 
 
 def _card(entry: DeploymentEntry, form: str, cards: int, quality: Quality | None) -> DeploymentCard:

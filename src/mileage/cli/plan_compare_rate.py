@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from rich.console import Console
@@ -29,7 +30,7 @@ def rate_finder(asked: CapacityArguments, work: Workload, console: Console) -> R
     if asked.slo is not None:
         slo_of(asked.slo)  # what is wrong with the targets themselves is told here
 
-    def rate_of(fleet: RunArguments) -> tuple[float | None, str]:
+    def rate_of(fleet: RunArguments, share: float) -> tuple[float | None, str]:
         arguments = replace(
             fleet,
             slo=asked.slo,
@@ -45,7 +46,10 @@ def rate_finder(asked: CapacityArguments, work: Workload, console: Console) -> R
                 raise
             return 0.0, f"none: {error.value} cannot be met, {error.expected}"
         (arm,) = scenario.arms
-        found = capacity_of(scenario, arm, work, console, goal=goal, start=1.0)
+        part = work
+        if share < 1.0:
+            part = Workload(work.name, work.held[: math.ceil(share * len(work.held))], None, 0.0)
+        found = capacity_of(scenario, arm, part, console, goal=goal, start=1.0)
         kept = (
             f"{percent(goal.attainment)} of requests within the targets, policy {arm.policy.name}"
         )

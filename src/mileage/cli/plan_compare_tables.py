@@ -8,11 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mileage.cli.plan_compare_cards import FilledCard
-from mileage.cli.simulate_format import count, rate, usd
+from mileage.cli.simulate_format import count, percent, rate, usd
 from mileage.cli.terminal_text import safe_text
 from mileage.cli.wide_console import wide_console
 from mileage.costmodel.memory import MemoryUse
-from mileage.planner.comparison import ComparedDeployment
+from mileage.measure.scaling import Scaling
+from mileage.planner.comparison import ComparedDeployment, DeploymentCard
 
 __all__ = ["show_comparison"]
 
@@ -25,6 +26,10 @@ def show_comparison(filled: Sequence[FilledCard], compared: Sequence[ComparedDep
     console = wide_console()
     console.print(_table(filled, compared))
     console.print()
+    for each in filled:
+        if each.scale_out is not None:
+            console.print(_curve(each.card, each.scale_out))
+            console.print()
     front = [each.card.name for each in compared if each.on_front]
     if front:
         text = f"{_FRONT} no other costs as little per task and scores as high: "
@@ -65,6 +70,25 @@ def _table(filled: Sequence[FilledCard], compared: Sequence[ComparedDeployment])
     row("1,000 requests", [_thousand(each.usd_per_request) for each in compared])
     row("1,000 tasks", [_thousand(each.usd_per_task) for each in compared])
     row("1,000 tasks solved", [_thousand(each.usd_per_solved_task) for each in compared])
+    return table
+
+
+def _curve(card: DeploymentCard, curve: Scaling) -> Table:
+    """Of requests per second by replicas: what each brings, and the knee."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(safe_text(f"replicas of {card.name}"), justify="right")
+    for name in ("requests a second", "per replica", "added brings"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for point in curve.points:
+        knee = "knee" if curve.knee == point.replicas else ""
+        table.add_row(
+            count(point.replicas),
+            rate(point.throughput),
+            percent(point.efficiency_ratio),
+            _cell(point.marginal_ratio, percent),
+            f"{'' if point.kind == 'base' else point.kind} {knee}".strip(),
+        )
     return table
 
 

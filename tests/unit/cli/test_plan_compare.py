@@ -89,6 +89,21 @@ def test_a_trace_tells_the_rate(tmp_path: Path) -> None:
     assert cloud["on_front"] is not None
 
 
+def test_scale_out_tells_what_each_replica_brings(tmp_path: Path) -> None:
+    path = written(tmp_path, LAPTOP, CLOUD)
+    trace = ("--trace", "synthetic:rate=20,duration=2m,seed=1")
+    options = (*trace, "--slo", "ttft=2s,itl=60ms", "--gaps", "mean", "--scale-out", "1,2,4")
+    laptop, cloud = document(path, *options)
+    assert laptop["scale_out"] is None
+    points = cloud["scale_out"]["points"]
+    assert [point["replicas"] for point in points] == [1, 2, 4]
+    # Each has its share of the requests, so that all last as long: nothing is shared but luck.
+    assert [point["efficiency_ratio"] for point in points] == pytest.approx([1.0] * 3, rel=0.3)
+    assert cloud["scale_out"]["knee"] is None
+    shown = run(path, *options).output
+    assert "replicas of cloud" in shown
+
+
 def test_targets_that_a_card_cannot_meet_leave_it_no_request(tmp_path: Path) -> None:
     (cloud,) = document(written(tmp_path, CLOUD), *TRACE, "--slo", "itl=1ms")
     assert cloud["requests_per_s"] == 0.0
@@ -157,6 +172,8 @@ def test_a_bad_file_is_refused_by_key_and_line(
     [
         pytest.param(("--slo", "ttft=1s"), "--slo", id="targets and no traffic"),
         pytest.param((*TRACE,), "--slo", id="traffic and no targets"),
+        pytest.param(("--scale-out", "1,2"), "--scale-out", id="replicas and no traffic"),
+        pytest.param(("--scale-out", "few"), "--scale-out", id="no number of replicas"),
         pytest.param((*TRACE, "--slo", "ttft=soon"), "--slo", id="targets that are none"),
         pytest.param((*TRACE, "--slo", "ttft=9s", "--policy", "x"), "--policy", id="no policy"),
         pytest.param((*TRACE, "--slo", "ttft=9s", "--gaps", "x"), "--gaps", id="no such gaps"),

@@ -69,6 +69,10 @@ bench-oracle: oracle
 bench-loadgen: guidellm
 bench-vllm bench-vllm-plugin: vllm
 
+# A reference model needs torch and transformers, which vLLM's environment has.
+bench-quant: vllm
+	@exec .venvs/vllm/bin/python -m benchmarks.quant $(ARGS)
+
 bench-%: setup
 	@exec $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
 

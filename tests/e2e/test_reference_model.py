@@ -63,7 +63,7 @@ def test_keys_need_the_bits_until_they_have_outliers(found: Mapping[str, Any]) -
 
 
 def test_outlier_channels_leave_the_model_what_it_is(found: Mapping[str, Any]) -> None:
-    assert found["unchanged"] < 1e-6
+    assert found["unchanged"] < 1e-5
 
 
 def test_text_shorter_than_a_window_is_refused(found: Mapping[str, Any]) -> None:

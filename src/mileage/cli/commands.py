@@ -14,7 +14,7 @@ __all__ = ["COMMANDS", "asked_for", "command_line"]
 
 COMMANDS: Final = (
     *("serve", "reload", "requests", "replay", "roofline", "bench", "cost", "deploy"),
-    *("doctor", "engine", "explain", "experiment", "keys", "plan", "simulate", "trace"),
+    *("doctor", "engine", "explain", "experiment", "keys", "plan", "quant", "simulate", "trace"),
 )
 """In the order in which help lists them; NAME is NAME of the module mileage.cli.NAME: a Typer, or a
 function that is one command."""

@@ -56,6 +56,9 @@ class Expressed(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
     """Of its command line; none where the cache stays as it is."""
 
+    skipped_layers: tuple[int, ...] = ()
+    """Those that stay as they are."""
+
     note: str | None = None
 
 
@@ -107,7 +110,7 @@ def _vllm_type(search: Search, kl_max: float, name: str, word: str, note: str) -
         kept += 1
     if kept == len(order):
         return None
-    skipped = map(str, sorted(order[:kept]))
+    skipped = tuple(sorted(order[:kept]))
     bits = search.format_bits(name)
     return Expressed(
         engine="vllm",
@@ -118,8 +121,9 @@ def _vllm_type(search: Search, kl_max: float, name: str, word: str, note: str) -
         flags=(
             "--kv-cache-dtype",
             word,
-            *(("--kv-cache-dtype-skip-layers", *skipped) if kept else ()),
+            *(("--kv-cache-dtype-skip-layers", *map(str, skipped)) if kept else ()),
         ),
+        skipped_layers=skipped,
         note=note,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mileage.quant.allocate import Choice, Frontier, frontier
-from mileage.quant.capture import Capture
+from mileage.quant.capture import Capture, CaptureFacts
 from mileage.quant.effects import Formats, Progress, SlotEffect, effects
 from mileage.quant.estimate import Table, estimated, table
 from mileage.quant.formats import KvFormat, Slot
@@ -21,8 +21,9 @@ __all__ = ["Search", "SearchData", "look"]
 class SearchData(msgspec.Struct, frozen=True, kw_only=True):
     """All that was found out about a model: enough to choose anew for other budgets."""
 
-    head_dim: int
-    kv_heads: int
+    facts: CaptureFacts
+    """Of the capture: the model, and the text that it read."""
+
     effects: tuple[SlotEffect, ...]
     measured: tuple[SlotKl, ...]
 
@@ -41,8 +42,7 @@ def look(
     The anchors are among the formats.
     """
     return SearchData(
-        head_dim=model.head_dim,
-        kv_heads=model.kv_heads,
+        facts=capture.facts,
         effects=effects(capture, formats),
         measured=single_slots(model, windows, anchors, progress),
     )
@@ -55,9 +55,10 @@ class Search:
         """Raises ValueError for data without a measurement in some slot."""
         self._formats: Mapping[str, KvFormat] = {e.format.name: e.format for e in data.effects}
         self._kl: Table = estimated(data.effects, data.measured)
-        self._head_dim, self._width = data.head_dim, data.head_dim * data.kv_heads
+        self._head_dim = data.facts.head_dim
+        self._width = data.facts.head_dim * data.facts.kv_heads
         self.slots, options = table(
-            self._kl, self._formats, head_dim=data.head_dim, kv_heads=data.kv_heads
+            self._kl, self._formats, head_dim=self._head_dim, kv_heads=data.facts.kv_heads
         )
         self.frontier: Frontier = frontier(options)
 

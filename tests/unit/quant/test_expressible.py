@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from mileage.quant.capture import Capture
+from mileage.quant.capture import Capture, CaptureFacts
 from mileage.quant.effects import SlotEffect
 from mileage.quant.expressible import ENGINE_FORMATS, Expressed, expressed
 from mileage.quant.fitted_mix import fit_kl, layers_alone
@@ -17,6 +17,17 @@ from mileage.quant.search import Search, SearchData
 from mileage.quant.sweep import SlotKl, slots_of
 
 LAYERS = 4
+FACTS = CaptureFacts(
+    model="toy",
+    model_sha256="a" * 64,
+    text_sha256="b" * 64,
+    layers=LAYERS,
+    heads=4,
+    kv_heads=2,
+    head_dim=64,
+    scale=0.125,
+    window_tokens=(10,),
+)
 COST = {
     "f16": 0.0,
     "q8_0": 1e-4,
@@ -46,9 +57,7 @@ def _search(names: Sequence[str] = ENGINE_FORMATS) -> Search:
     measured = [
         SlotKl(slot=slot, format=known, kl=(_kl(slot, "q8_0"),)) for slot in slots_of(LAYERS)
     ]
-    return Search(
-        SearchData(head_dim=64, kv_heads=2, effects=tuple(effects), measured=tuple(measured))
-    )
+    return Search(SearchData(facts=FACTS, effects=tuple(effects), measured=tuple(measured)))
 
 
 def _by_engine(kl_max: float) -> Mapping[str, Expressed]:

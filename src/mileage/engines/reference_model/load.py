@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from mileage.core.errors import ConfigError, EngineError
 from mileage.engines.embedded.model_files import read_header
+from mileage.engines.reference_model.tap import NAME, Tap, register
 
 __all__ = ["LoadedModel", "load_model", "weights_sha256"]
 
@@ -25,8 +26,8 @@ class LoadedModel(NamedTuple):
     """Of the file or files with weights."""
 
 
-def load_model(path: Path, *, attention: str, threads: int, key: str = "PATH") -> LoadedModel:
-    """The model in float32 with the attention function of that name (transformers' registry).
+def load_model(path: Path, *, tap: Tap, threads: int, key: str = "PATH") -> LoadedModel:
+    """The model in float32, whose attention is the tap's.
 
     Weights of a GGUF file are dequantised. Raises ConfigError for what is no model, EngineError
     where the libraries are missing or cannot read it.
@@ -39,6 +40,7 @@ def load_model(path: Path, *, attention: str, threads: int, key: str = "PATH") -
         needed = "install mileage[quant]: a reference model needs torch and transformers"
         raise EngineError("reference model", f"{needed} ({error.name} is missing)") from None
     torch.set_num_threads(threads)
+    register(tap)
     where: dict[str, Any] = {"local_files_only": True}
     quantised: dict[str, Any] = {}
     if path.is_file():
@@ -47,7 +49,7 @@ def load_model(path: Path, *, attention: str, threads: int, key: str = "PATH") -
     source = str(path.parent if path.is_file() else path)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, attn_implementation=attention, **where, **quantised
+            source, dtype=torch.float32, attn_implementation=NAME, **where, **quantised
         )
         tokenizer = AutoTokenizer.from_pretrained(source, **where)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mileage.core.errors import ConfigError
 from mileage.engines.reference_model.load import LoadedModel, load_model
-from mileage.engines.reference_model.tap import NAME, Tap, register
+from mileage.engines.reference_model.tap import Tap
 from mileage.quant.capture import Capture, CaptureFacts, LayerCapture
 from mileage.quant.formats import Side, Slot, Values
 from mileage.quant.measured import Measurement, Mix, Window
@@ -21,7 +21,7 @@ from mileage.quant.ranges import Ranges, ranges_of
 __all__ = ["ReferenceModel"]
 
 _WINDOWS_KEPT = 6
-"""References in memory at a time: logits of 384 tokens over 49,152 words are 75 MB, twice."""
+"""References in memory at a time: logits of 256 tokens over 49,152 words are 50 MB, twice."""
 
 _RESUMED_WITHIN = 1e-4
 """Of the greatest logit: a run that is resumed from any layer must end as a whole run does."""
@@ -41,15 +41,15 @@ class _Reference(NamedTuple):
 class ReferenceModel:
     """Runs in float32 on the CPU; implements `mileage.quant.measured.MeasuredModel`."""
 
-    def __init__(self, path: Path, *, threads: int = 2) -> None:
+    def __init__(self, path: Path, *, threads: int = 2, windows_kept: int = _WINDOWS_KEPT) -> None:
         """Loads the model; raises as `load_model` does."""
-        self._tap = Tap()
-        register(self._tap)
-        self._loaded: LoadedModel = load_model(path, attention=NAME, threads=threads)
+        self._tap, self._kept = Tap(), windows_kept
+        self._loaded: LoadedModel = load_model(path, tap=self._tap, threads=threads)
+        _check(self._loaded.model, path)
         config = self._loaded.model.config
         self.layers: int = config.num_hidden_layers
         self.heads: int = config.num_attention_heads
-        self.kv_heads: int = config.num_key_value_heads or self.heads
+        self.kv_heads: int = config.num_key_value_heads
         self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self._whole = self._loaded.model.model.layers
         self._references: OrderedDict[Window, _Reference] = OrderedDict()
@@ -128,7 +128,9 @@ class ReferenceModel:
         reference = self._reference(window)
         self._tap.formats = dict(mix)
         try:
-            logits = self._logits(window, reference, min((s.layer for s in mix), default=0))
+            logits = reference.logits
+            if mix:
+                logits = self._logits(window, reference, min(slot.layer for slot in mix))
         finally:
             self._tap.formats = {}
         with torch.inference_mode():
@@ -162,7 +164,7 @@ class ReferenceModel:
         if self._resumes is None:
             self._resumes = self._can_resume(window, found)
         self._references[window] = found
-        if len(self._references) > _WINDOWS_KEPT:
+        if len(self._references) > self._kept:
             self._references.popitem(last=False)
         return found
 
@@ -207,6 +209,18 @@ class ReferenceModel:
 
         with torch.inference_mode():
             return self._loaded.model.lm_head(hidden)[0].float()
+
+
+def _check(model: Any, path: Path) -> None:
+    """Raises ConfigError for what does not cache keys and values of heads in each layer."""
+    config = model.config
+    if getattr(config, "kv_lora_rank", None):
+        raise ConfigError("PATH", str(path), "keys and values of heads: latent attention has none")
+    wanted = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size")
+    missing = [name for name in wanted if getattr(config, name, None) is None]
+    if missing or not hasattr(model, "lm_head") or not hasattr(model.model, "layers"):
+        expected = "a decoder of layers alike, such as a Llama, Qwen or Mistral model"
+        raise ConfigError("PATH", str(path), expected)
 
 
 def _divergence(p: Any, d: Any) -> Any:

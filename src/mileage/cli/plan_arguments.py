@@ -169,8 +169,16 @@ class PlanArguments:
     spread: Spread = "none"
     spread_max: SpreadMax = "3s"
     seed: Annotated[int, typer.Option(help="Of all that is random here.")] = 0
+    on: Annotated[
+        str,
+        typer.Option(
+            help="Where it is simulated: cores, of this machine; ray, a Ray cluster (RAY_ADDRESS, "
+            "else one that is started here); ray=ADDRESS."
+        ),
+    ] = "cores"
     processes: Annotated[
-        int | None, typer.Option(min=1, help="That simulate. [default: one a core]")
+        int | None,
+        typer.Option(min=1, help="With --on cores: those that simulate. [default: one a core]"),
     ] = None
     report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False

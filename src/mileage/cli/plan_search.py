@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 import typer
@@ -15,6 +15,7 @@ from mileage.cli.html_report import check_report
 from mileage.cli.plan_arguments import PlanArguments
 from mileage.cli.plan_document import plan_document
 from mileage.cli.plan_html import write_plan
+from mileage.cli.plan_ray import ray_workers
 from mileage.cli.plan_setup import PlanSetup, setup_of, with_traffic, workload_arguments
 from mileage.cli.plan_tables import show_plan
 from mileage.cli.plan_workers import OnDone, cores, workers
@@ -22,6 +23,7 @@ from mileage.cli.simulate_workload import workload
 from mileage.core.errors import ConfigError
 from mileage.planner.evaluator import Evaluator
 from mileage.planner.plan import Plan, make_plan
+from mileage.planner.search import Evaluate
 from mileage.planner.traffic import Traffic
 from mileage.planner.windows import rungs
 
@@ -62,7 +64,7 @@ def _searched(
     evaluator = Evaluator(setup.builder, traffic, setup.world)
     with (
         _bar(console) as on_done,
-        workers(evaluator, _processes(arguments, setup, traffic), on_done) as evaluate,
+        _workers(arguments, setup, evaluator, on_done) as evaluate,
     ):
         plan = make_plan(
             setup.space,
@@ -76,6 +78,17 @@ def _searched(
         example = plan.impossible[0].example if plan.impossible else "no replica is that small"
         raise ConfigError("--gpu", arguments.gpu, f"GPUs that the model can run on: {example}")
     return plan
+
+
+def _workers(
+    arguments: PlanArguments, setup: PlanSetup, evaluator: Evaluator, on_done: OnDone
+) -> AbstractContextManager[Evaluate]:
+    where, _, address = arguments.on.partition("=")
+    if where == "ray":
+        return ray_workers(evaluator, address or None, on_done)
+    if arguments.on != "cores":
+        raise ConfigError("--on", arguments.on, "cores, ray, or ray=ADDRESS of a cluster")
+    return workers(evaluator, _processes(arguments, setup, evaluator.traffic), on_done)
 
 
 def _processes(arguments: PlanArguments, setup: PlanSetup, traffic: Traffic) -> int:

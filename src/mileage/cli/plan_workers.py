@@ -13,7 +13,7 @@ from mileage.planner.evaluator import Evaluator
 from mileage.planner.figures import Figures
 from mileage.planner.search import Evaluate, Task
 
-__all__ = ["OnDone", "cores", "workers"]
+__all__ = ["OnDone", "cores", "counted", "workers"]
 
 OnDone = Callable[[int, int], object]
 """Told how many simulations of a round are done, and of how many."""
@@ -33,7 +33,7 @@ def workers(evaluator: Evaluator, count: int, on_done: OnDone | None = None) -> 
     """What does the simulations of a search in `count` processes; 1: in this one."""
     told = on_done or _silent
     if count == 1:
-        yield lambda tasks: _counted(map(evaluator.one, tasks), len(tasks), told)
+        yield lambda tasks: counted(map(evaluator.one, tasks), len(tasks), told)
         return
     # Started afresh: what the compiler and its threads hold is not copied.
     context = multiprocessing.get_context("spawn")
@@ -41,7 +41,7 @@ def workers(evaluator: Evaluator, count: int, on_done: OnDone | None = None) -> 
 
         def evaluate(tasks: Sequence[Task]) -> list[Figures]:
             chunk = max(1, min(_CHUNK, len(tasks) // count))
-            return _counted(pool.map(_one, tasks, chunksize=chunk), len(tasks), told)
+            return counted(pool.map(_one, tasks, chunksize=chunk), len(tasks), told)
 
         try:
             yield evaluate
@@ -49,7 +49,8 @@ def workers(evaluator: Evaluator, count: int, on_done: OnDone | None = None) -> 
             pool.shutdown(cancel_futures=True)
 
 
-def _counted(figures: Iterator[Figures], total: int, told: OnDone) -> list[Figures]:
+def counted(figures: Iterator[Figures], total: int, told: OnDone) -> list[Figures]:
+    """All of them, each told of as it comes."""
     found = []
     for each in figures:
         found.append(each)

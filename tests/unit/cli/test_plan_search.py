@@ -122,6 +122,7 @@ def test_processes_change_nothing(processes: str) -> None:
         pytest.param(("--gaps", "p50"), "--gaps", id="gaps of another kind"),
         pytest.param(("--drain", "0s"), "--drain", id="no time to catch up"),
         pytest.param(("--chunked-prefill", "maybe"), "--chunked-prefill", id="neither yes nor no"),
+        pytest.param(("--on", "the moon"), "--on", id="nowhere to simulate"),
         pytest.param(("--engine", "other"), "--engine", id="an engine that is none"),
         pytest.param(("--gpu", "t4", "--tp", "1", "--precision", "bf16"), "--gpu", id="no room"),
     ],

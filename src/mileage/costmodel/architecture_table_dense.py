@@ -308,7 +308,8 @@ _QWEN2: Final[tuple[_Row, ...]] = (
     ),
     (
         "Qwen/Qwen2.5-72B",
-        ("qwen2.5-72b", "Qwen2.5-72B-Instruct"),
+        # Qwen2-72B has the same shape.
+        ("qwen2.5-72b", "Qwen2.5-72B-Instruct", "Qwen/Qwen2-72B", "Qwen2-72B-Instruct"),
         80,
         8192,
         64,

@@ -16,6 +16,8 @@ __all__ = ["Bind", "Binding", "Step", "binding"]
 
 Limit = Literal["ttft", "itl", "kv_room", "load"]
 _GB: Final = 1e9
+_NO_WEIGHTS: Final = frozenset({"prefill attention", "decode attention", "small kernels"})
+"""Operators that read other things."""
 
 
 class Bind(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +42,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """compute, memory (its bandwidth), interconnect or host: what takes the most of it."""
     by_bound_s: dict[str, float]
     weight_gb: float
-    """Of one GPU."""
+    """That one GPU reads: of a mixture the experts that such a step chooses."""
     weight_read_s: float
     """At the data sheet's bandwidth."""
     kv_gb: float
@@ -130,14 +132,15 @@ def _step(built: Built, figures: Figures, traffic: Traffic) -> Step:
     token_bytes = deployment.kv_bytes_per_token * deployment.kv_rank_share
     kv_bytes = requests * context * token_bytes / deployment.pipeline_parallel
     kv_bytes /= deployment.data_parallel
+    read = sum(each.bytes for each in found.operators if each.name not in _NO_WEIGHTS)
     return Step(
         requests=requests,
         context_tokens=context,
         step_s=found.step_s,
         bound=found.bound,
         by_bound_s=_by_bound(found),
-        weight_gb=deployment.weight_bytes / _GB,
-        weight_read_s=deployment.weight_bytes / per_s,
+        weight_gb=read / _GB,
+        weight_read_s=read / per_s,
         kv_gb=kv_bytes / _GB,
         kv_read_s=kv_bytes / per_s,
         bandwidth_utilisation_ratio=found.bandwidth_utilisation_ratio,

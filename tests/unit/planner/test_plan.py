@@ -126,13 +126,34 @@ def test_what_binds_can_be_checked_by_hand() -> None:
         (each.used_ratio for each in bound.limits), reverse=True
     )
     assert {each.limit for each in bound.limits} == {"ttft", "itl", "kv_room", "load"}
-    assert step.weight_gb == pytest.approx(cheapest.memory.weights / 1e9)
+    # All but the embedding, of which a row is looked up for each request.
+    embedding = 128256 * 4096 * 2 / cheapest.candidate.tensor_parallel
+    assert step.weight_gb == pytest.approx((cheapest.memory.weights - embedding) / 1e9)
     assert step.weight_read_s == pytest.approx(step.weight_gb / A10.bandwidth_gb_per_s)
     token_bytes = 32 * 2 * 8 * 128 * 2 / cheapest.candidate.tensor_parallel
     assert step.kv_gb == pytest.approx(step.requests * step.context_tokens * token_bytes / 1e9)
     assert sum(step.by_bound_s.values()) == pytest.approx(step.step_s)
     assert step.weight_read_s + step.kv_read_s <= step.step_s
     assert bound.text
+
+
+def test_of_a_mixture_a_step_reads_the_experts_that_it_chooses() -> None:
+    builder = Builder(model=architecture("deepseek-v2-lite"))
+    world = World(goal=Goal(), usd_per_gpu_hour={A10.name: 1.0})
+    space = Space(
+        gpus=(A10.name,),
+        tensor_parallel=(2,),
+        replicas=(1,),
+        weights=("int4",),
+        running_max=(64,),
+        step_tokens_max=(2048,),
+    )
+    plan = make_plan(space, builder, TRAFFIC, world, Evaluator(builder, TRAFFIC, world).all)
+    cheapest = plan.picks["cheapest"]
+    assert cheapest is not None
+    step = cheapest.binding.step
+    assert step.requests < 20
+    assert 0.1 < step.weight_gb / (cheapest.memory.weights / 1e9) < 0.9
 
 
 def test_assumptions_speak_of_what_is_in_the_space() -> None:

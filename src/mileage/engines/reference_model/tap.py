@@ -16,7 +16,7 @@ from mileage.quant.ranges import Ranges
 
 __all__ = ["NAME", "Tap", "register"]
 
-NAME = "mileage_tap"
+NAME = "mileage-tap"
 """Of the attention function in transformers' registry."""
 
 Seen = Callable[[int, Values, Values, Values], None]

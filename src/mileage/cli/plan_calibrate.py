@@ -170,6 +170,7 @@ def _document(path: Path, recorded: Recorded, written: CalibrationFile, found: C
         "answers": len(recorded.served) if recorded.samples is None else None,
         "kind": found.kind,
         **msgspec.to_builtins(written),
+        "at_bound": found.calibration.at_bound,
         "errors": {
             "step": {
                 "before": calibration.error_before_ratio,

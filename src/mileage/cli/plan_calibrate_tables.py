@@ -44,6 +44,9 @@ def show_calibration(
         )
     console.print()
     console.print(Text(_verdict(found.calibration), style="bold"))
+    if found.calibration.at_bound:
+        told = "so far from the model it is another card, engine or layout than was told: "
+        console.print(Text(told + ", ".join(found.calibration.at_bound), style="bold yellow"))
     console.print(f"wrote {path}", markup=False)
 
 

@@ -51,6 +51,17 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     interval: tuple[float, float] | None = None
     """Four of five later steps took a time within these multiples of the calibrated one."""
 
+    @property
+    def at_bound(self) -> tuple[str, ...]:
+        """Multiples that are as far from 1 as they may be: it is another engine, card or layout."""
+        names = ("decode_ratio", "prefill_ratio", "kv_ratio")
+        bounds = (_RATIO_MIN, _RATIO_MAX)
+        return tuple(
+            name
+            for name in names
+            if any(math.isclose(getattr(self, name), bound) for bound in bounds)
+        )
+
     def to_json(self) -> bytes:
         """One JSON object."""
         return msgspec.json.encode(self)

@@ -166,6 +166,16 @@ def test_steps_of_the_engine_itself(tmp_path: Path) -> None:
     assert told["answers"] is None
 
 
+def test_an_engine_that_is_another_is_told(tmp_path: Path) -> None:
+    """Steps of a model of 8B are no steps of one of 1B."""
+    source = saved(tmp_path / "a.mlrun")
+    small = ("--model", "llama-3.2-1b", "--gpu", "h100", *LIMITS)
+    out = str(tmp_path / "c.json")
+    told = json.loads(run(source, *small, "--out", out, "--json").stdout)
+    assert "decode_ratio" in told["at_bound"]
+    assert "another card, engine or layout" in run(source, *small, "--out", out).output
+
+
 def test_too_little_to_learn_from_exits_with_3(tmp_path: Path) -> None:
     out = tmp_path / "c.json"
     nothing = run(saved(tmp_path / "b.mlrun", 0), *ENGINE, "--out", str(out))

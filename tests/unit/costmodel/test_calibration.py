@@ -99,6 +99,8 @@ def test_a_model_is_not_stretched_without_end() -> None:
     table = calibrated(TABLE, Calibration(decode_ratio=3.0, prefill_ratio=3.0, kv_ratio=3.0))
     found = learn_calibration(steps(calibrated(table, REAL), 200), TABLE)
     assert max(found.decode_ratio, found.prefill_ratio, found.kv_ratio) == 3.0
+    assert "decode_ratio" in found.at_bound
+    assert REAL.at_bound == ()
     assert Calibration.from_json(found.to_json()) == found
 
 

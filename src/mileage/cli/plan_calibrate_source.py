@@ -58,7 +58,7 @@ def read_recorded(path: Path, *, replica: str | None, last: int) -> Recorded:
     if path.suffix == _STEPS:
         return _of_steps([path], replica, last)
     run = read_run(path)
-    names = [target.name for target in run.meta.targets]
+    names = [target.name or target.url for target in run.meta.targets]
     return _of_answers([*served_of_calls(run.records, names)], replica, last)
 
 

@@ -53,6 +53,8 @@ _PROGRAMS: Final[dict[str, _Program]] = {
     ),
 }
 _TLS_FLAGS: Final = ("--ssl-keyfile", "--ssl-certfile", "--ssl-key-file", "--ssl-cert-file")
+_NO_PORT_FLAGS: Final = ("--uds", "--headless")
+"""With which vLLM listens at no port: it would never be found ready."""
 _SECRET_FLAGS: Final = (
     "--api-key",
     "--admin-api-key",
@@ -175,9 +177,7 @@ def launch_command(
     if kind == "command":
         return _any_command(words, executable, python, model, host, port)
     program = _PROGRAMS[kind]
-    if (tls := _flag(words, _TLS_FLAGS)) is not None:
-        expected = "none: whether it is ready is asked without TLS (have a proxy in front of it)"
-        raise ConfigError("--ssl-keyfile", tls, expected)
+    _refuse_unreachable(kind, words)
     if executable is not None and python is not None:
         raise ConfigError("--python", python, "either it or --executable")
     if executable is None and python is None:
@@ -214,6 +214,17 @@ def launch_command(
         model=model or stated,
         api_key=_api_key(kind, words, environ),
     )
+
+
+def _refuse_unreachable(kind: LaunchKind, words: Sequence[str]) -> None:
+    """Raises ConfigError for what would never be found ready."""
+    if (tls := _flag(words, _TLS_FLAGS)) is not None:
+        expected = "none: whether it is ready is asked without TLS (have a proxy in front of it)"
+        raise ConfigError("--ssl-keyfile", tls, expected)
+    flags = [word.partition("=")[0] for word in words]
+    if kind == "vllm" and (silent := next((f for f in flags if f in _NO_PORT_FLAGS), None)):
+        expected = "none: whether it is ready is asked at its host and port"
+        raise ConfigError(silent, "(given)", expected)
 
 
 def _api_key(kind: LaunchKind, words: Sequence[str], environ: Mapping[str, str]) -> str | None:

@@ -33,7 +33,7 @@ BARS = (
     Bar("asymmetry", 1.0),
     Bar("asymmetry_with_outliers", 1.0, at_least=False),
 )
-FULL = Plan(window_tokens=256, calibration=3, held_out=12, additive=2)
+FULL = Plan(window_tokens=256, calibration=6, held_out=12, additive=2)
 QUICK = Plan(window_tokens=256, calibration=2, held_out=4, additive=1)
 
 
@@ -52,6 +52,7 @@ def figures_of(runs: Runs, output: Output) -> dict[str, object]:
                 "ci95": each.judged.ci95,
                 "p99": each.judged.p99,
                 "ratio": each.ratio,
+                "ratio_ci95": each.ratio_ci95,
                 "estimate": each.estimate,
                 "bits_per_value": each.bits,
                 "perplexity_ratio": each.judged.perplexity_ratio,

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import msgspec
 import numpy as np
 
 from mileage.engines.reference_model.measured_model import ReferenceModel
+from mileage.measure.bootstrap import bootstrap_mean_ratio
 from mileage.quant.effects import Formats
 from mileage.quant.fitted_mix import layers_alone
 from mileage.quant.formats import GGML_BITS, KvFormat, format_named
@@ -61,7 +63,18 @@ class Judgement:
     @property
     def ratio(self) -> float:
         """Of the mix's KL to the best uniform pair's."""
-        return self.judged.mean / min(each.mean for each in self.uniform.values())
+        return self.judged.mean / self._best.mean
+
+    @property
+    def ratio_ci95(self) -> tuple[float, float] | None:
+        """Of the ratio: a bootstrap of windows, each with its two KLs together."""
+        arms = ([np.array([kl]) for kl in each.windows] for each in (self._best, self.judged))
+        found = bootstrap_mean_ratio(*arms, random=Random(0))
+        return None if found is None else (found.low, found.high)
+
+    @property
+    def _best(self) -> Judged:
+        return min(self.uniform.values(), key=lambda each: each.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +118,15 @@ class Runs:
         self.search = Search(self.data)
 
     def _data(self) -> SearchData:
+        capture = self.model.capture(self.calibration)
         if self._keep is not None and self._keep.exists():
-            self._say(f"what was measured is read from {self._keep}")
-            return msgspec.msgpack.decode(self._keep.read_bytes(), type=SearchData)
+            kept = msgspec.msgpack.decode(self._keep.read_bytes(), type=SearchData)
+            if kept.facts == capture.facts:
+                self._say(f"what was measured is read from {self._keep}")
+                return kept
         found = look(
             self.model,
-            self.model.capture(self.calibration),
+            capture,
             self.calibration,
             formats=_both(fitting(IDEAL, self.model.head_dim)),
             anchors=_anchors(self.model.head_dim),

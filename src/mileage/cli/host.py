@@ -334,8 +334,7 @@ class Host(FleetState):
         """Put a configuration that was reloaded in force."""
         assert self._supervisor is not None
         self._ledger.configure(config)
-        move = self._replicas.plan(config)
-        await self._replicas.leave(move)
+        await self._replicas.leave(move := self._replicas.plan(config))
         if self._telemetry is not None:
             self._telemetry.configure(config.telemetry, self._replicas.engines)
         self._configure_budgets(config)  # before the workers ask for them
@@ -347,6 +346,8 @@ class Host(FleetState):
         await self._replicas.join(move)
         self._replicas.sleepers.configure(config)
         self._adapters.configure(config)
+        await self._replicas.checked(move, _CONFIRM_S)
+        await self._heard(_CONFIRM_S)
         return await self._supervisor.confirmed(_CONFIRM_S)
 
     async def _start_admin(self, parts: contextlib.AsyncExitStack) -> AdminServer | None:
@@ -361,15 +362,14 @@ class Host(FleetState):
         return server
 
     def _gateway_config(self, config: Config) -> GatewayConfig:
-        engines = self._replicas.engines
+        engines, endpoints = self._replicas.engines, self._adapters.endpoints
         upstreams = tuple(map(self._upstream, engines))
-        endpoints = self._adapters.endpoints
         return gateway_settings(config, engines, upstreams, endpoints, self._state_directory)
 
     def _upstream(self, engine: RemoteEngine) -> Upstream:
         upstream = msgspec.convert(engine, Upstream, from_attributes=True)
-        tag = self._ledger.request_tag if engine.names_requests else None
         lora = self._adapters.fields(upstream)
+        tag = self._ledger.request_tag if engine.names_requests else None
         return msgspec.structs.replace(upstream, request_tag=tag, lora=lora)
 
     def _deliver(self, event: Event) -> None:

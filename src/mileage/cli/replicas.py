@@ -15,6 +15,7 @@ from pathlib import Path
 from mileage.cli.config import Config
 from mileage.cli.down_log import DownLog
 from mileage.cli.engine_knobs import controlled
+from mileage.cli.first_checks import first_checks
 from mileage.cli.own_engine import own_engine
 from mileage.cli.replica_move import Move, move_between, target_of
 from mileage.cli.sleepers import Sleepers
@@ -203,6 +204,10 @@ class Replicas:
         except Exception:
             _log.exception("the engines' own limits could not be taken on")
 
+    async def checked(self, move: Move, timeout_s: float) -> None:
+        """Wait until what is new was looked at once, for so long at the most."""
+        await first_checks({e.name for e in move.joined}, self._poller.status, timeout_s)
+
     async def _join(self, engine: RemoteEngine, before: RemoteEngine | None) -> None:
         if before is not None and before.url != engine.url:
             self._forget(engine.name)
@@ -300,8 +305,7 @@ class Replicas:
 
     def models(self) -> set[str]:
         """Models that they serve."""
-        held = {adapter.model for adapter in self._held}
-        held |= self.sleepers.models()
+        held = {adapter.model for adapter in self._held} | self.sleepers.models()
         return held | {model for status in self._poller.status() for model in status.models}
 
     def pids(self) -> list[int]:

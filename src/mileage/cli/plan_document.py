@@ -111,12 +111,16 @@ def choice_document(arguments: PlanArguments, setup: PlanSetup, choice: Choice) 
 
 
 def _served(asked: str, setup: PlanSetup) -> str:
-    """What an engine is given: a name of the hub as it is, a file's directory, else the name that
-    the catalogue knows the model by."""
+    """What an engine is given: a name of the hub as it is, a file's directory, else that name of
+    the model in the catalogue which ends so: models of one shape are one model there."""
     path = Path(asked)
     if path.exists():
         return str(path if path.is_dir() or path.suffix == ".gguf" else path.resolve().parent)
-    return asked if "/" in asked else setup.source.architecture.name
+    if "/" in asked:
+        return asked
+    model = setup.source.architecture
+    names = (name for name in (model.name, *model.aliases) if "/" in name)
+    return next((n for n in names if n.rpartition("/")[2].lower() == asked.lower()), model.name)
 
 
 def _config(candidate: Candidate) -> dict[str, Any]:

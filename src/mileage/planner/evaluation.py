@@ -200,6 +200,9 @@ def _intervals(
             figures.attainment_ratio, [float(met[part].mean()) for part in parts]
         ),
     }
+    share = found["attainment_ratio"]
+    if share is not None:
+        found["attainment_ratio"] = (share[0], min(1.0, share[1]))
     edges = np.linspace(arrived_s[0], arrived_s[-1], _BATCHES + 1)
     served, _ = np.histogram(arrived_s, edges, weights=tokens)
     mean = float(served.mean())

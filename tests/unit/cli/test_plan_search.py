@@ -50,6 +50,22 @@ def test_the_document_has_picks_the_front_and_what_was_assumed() -> None:
     assert document["assumptions"]
 
 
+@pytest.mark.parametrize(
+    ("model", "served"),
+    [
+        pytest.param("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B", id="by its short name"),
+        pytest.param("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", id="by its name on the hub"),
+        pytest.param("smollm2-135m", "HuggingFaceTB/SmolLM2-135M", id="small"),
+    ],
+)
+def test_the_command_serves_the_model_that_was_asked_for(model: str, served: str) -> None:
+    arguments = ("--trace", TRACE, "--gpu", "h100", "--tp", "1", "--gpus-max", "1")
+    few = ("--engine-max-seqs", "64", "--engine-tokens", "2048", "--precision", "bf16", "--json")
+    document = json.loads(run("--model", model, *arguments, *few).stdout)
+    command = document["picks"]["cheapest"]["engine"]["command"]
+    assert command.startswith(f"vllm serve {served} ")
+
+
 def test_people_get_the_same_as_a_table(tmp_path: Path) -> None:
     report = tmp_path / "plan.html"
     done = run(*SMALL, *TARGETS, "--report", str(report))

@@ -97,6 +97,7 @@ def test_intervals_hold_their_figures() -> None:
     }
     for key, (low, high) in found.interval.items():
         assert low <= getattr(found, key) <= high
+    assert found.interval["attainment_ratio"][1] <= 1.0
     assert evaluate(built, steady(100, 0.02), world, intervals=True).interval == {}
 
 

@@ -46,19 +46,13 @@ def plan_html(document: Mapping[str, Any], plan: Plan) -> str:
             ReportRow(name=name, cells=tuple(cells))
             for name, cells in figure_rows(document, [choice for choice, _ in chosen])
         ]
-        rows += [
-            ReportRow(
-                name="bound by", cells=tuple(choice["binding"]["text"] for choice, _ in chosen)
-            ),
-            ReportRow(
-                name="started with",
-                cells=tuple(
-                    "\n".join((choice["engine"]["command"] or "-", *choice["engine"]["besides"]))
-                    for choice, _ in chosen
-                ),
-            ),
-        ]
         page.add(table("Picks", rows, tuple(names for _, names in chosen)))
+        bound = [ReportRow(name=names, cells=(each["binding"]["text"],)) for each, names in chosen]
+        page.add(table("What binds them", bound, kind="texts"))
+        started = [
+            ReportRow(name=names, cells=("; ".join(_start(each)),)) for each, names in chosen
+        ]
+        page.add(table("How they are started", started, kind="texts"))
     front = [
         ReportRow(name=each["label"], cells=_latencies(each, cost_text(each)))
         for each in distinct_front(document)
@@ -71,10 +65,16 @@ def plan_html(document: Mapping[str, Any], plan: Plan) -> str:
                 ReportRow(name=str(at), cells=(line,))
                 for at, line in enumerate(document["assumptions"], start=1)
             ],
-            ("",),
+            kind="texts",
         )
     )
     return page.render()
+
+
+def _start(choice: Mapping[str, Any]) -> list[str]:
+    """The command, and what has to be done besides."""
+    engine = choice["engine"]
+    return [each for each in (engine["command"], *engine["besides"]) if each]
 
 
 def _facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -143,9 +143,22 @@ def _charts(page: Any, document: Mapping[str, Any], plan: Plan) -> list[str]:
         charts += [(cost, "ITL", "cost", "itl_s"), ("TTFT", "ITL", "ttft_s", "itl_s")]
     found = []
     for x_name, y_name, x, y in charts if points else ():
-        place = page.place(sweep_chart(points, x_name, y_name, x, y), f"{y_name} over {x_name}")
+        drawn = sweep_chart(points, x_name, y_name, x, y)
+        _name_picks_only(drawn)
+        place = page.place(drawn, f"{y_name} over {x_name}")
         found.append(
             f"<section><h2>{text(y_name)} over {text(x_name)}</h2>"
             f'<div class="charts" style="--least: 480px"><figure>{place}</figure></div></section>'
         )
     return found
+
+
+def _name_picks_only(drawn: Any) -> None:
+    """Fronts have dozens of points with long names: those of the others are shown on hovering."""
+    picked_names = tuple(PICK_NAMES.values())
+    for trace in drawn["traces"]:
+        told = trace.get("hovertext", ())
+        if trace.get("mode") == "markers+text":
+            trace["text"] = [
+                ", ".join(name for name in picked_names if f", {name}" in text) for text in told
+            ]

@@ -73,7 +73,7 @@ def test_people_get_the_same_as_a_table(tmp_path: Path) -> None:
     for text in ("cheapest", "bound by:", "Pareto front", "vllm serve", "KV cache", "USD per GPU"):
         assert text in done.stdout
     page = report.read_text()
-    for text in ("A plan for", "Pareto front", "bound by", "Assumptions", "plotly"):
+    for text in ("A plan for", "Pareto front", "What binds them", "Assumptions", "plotly"):
         assert text in page
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mileage.cli.model_options import SloTargets
 from mileage.cli.trace import Columns, Format, KeepFailed, Spread, SpreadMax, TimeUnit
 
 __all__ = ["LoadArguments"]
@@ -148,12 +149,7 @@ class LoadArguments:
             "three short requests."
         ),
     ] = True
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            help="Latency targets, such as ttft=2s,itl=60ms. [default: of the configuration]"
-        ),
-    ] = None
+    slo: SloTargets = None
     header: Annotated[
         list[str] | None,
         typer.Option(help="'NAME: VALUE' of every request; may be repeated. No keys here."),

@@ -8,6 +8,16 @@ from typing import Annotated
 
 import typer
 
+from mileage.cli.model_options import (
+    Head,
+    KnownModel,
+    MemoryShare,
+    RateScale,
+    Seed,
+    Tenants,
+    TraceSource,
+    Window,
+)
 from mileage.cli.trace import Columns, Format, KeepFailed, Spread, SpreadMax, TimeUnit
 
 __all__ = ["PlanArguments"]
@@ -17,20 +27,8 @@ __all__ = ["PlanArguments"]
 class PlanArguments:
     """Lists are separated by commas; each value is combined with every other one."""
 
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A known model, such as llama-3.1-8b or Qwen/Qwen3-32B, or the path of a "
-            "Hugging Face config.json or a GGUF file."
-        ),
-    ] = None
-    trace: Annotated[
-        str | None,
-        typer.Option(
-            help="A file, a ledger's or journal's directory, -, synthetic:rate=..., or the name "
-            "of a fetched data set (see mileage trace)."
-        ),
-    ] = None
+    model: KnownModel = None
+    trace: TraceSource = None
     gpu: Annotated[str | None, typer.Option(help="GPUs to choose among: h100,a100-80gb,l40s.")] = (
         None
     )
@@ -146,29 +144,18 @@ class PlanArguments:
         list[Path] | None,
         typer.Option(help="A file of mileage plan calibrate, for its GPU; may be repeated."),
     ] = None
-    gpu_memory: Annotated[
-        float,
-        typer.Option(help="Share of the memory that an engine uses (gpu_memory_utilization)."),
-    ] = 0.9
-    rate_scale: Annotated[
-        float, typer.Option(help="So many times as many arrivals per second.")
-    ] = 1.0
-    window: Annotated[
-        str | None, typer.Option(help="START:DURATION: only arrivals in it, such as 10m:1h.")
-    ] = None
-    requests: Annotated[
-        int | None, typer.Option("--requests", "--head", help="At most so many requests.")
-    ] = None
-    tenant: Annotated[
-        list[str] | None, typer.Option(help="Only this tenant's; may be repeated.")
-    ] = None
+    gpu_memory: MemoryShare = 0.9
+    rate_scale: RateScale = 1.0
+    window: Window = None
+    requests: Head = None
+    tenant: Tenants = None
     format: Format = None
     columns: Columns = None
     time_unit: TimeUnit = None
     keep_failed: KeepFailed = False
     spread: Spread = "none"
     spread_max: SpreadMax = "3s"
-    seed: Annotated[int, typer.Option(help="Of all that is random here.")] = 0
+    seed: Seed = 0
     on: Annotated[
         str,
         typer.Option(

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from mileage.cli.calibration_file import CalibrationFile
+from mileage.cli.model_options import KvDtype, WeightPrecision
 from mileage.cli.plan_calibrate_source import Recorded, read_recorded
 from mileage.cli.plan_calibrate_tables import show_calibration
 from mileage.cli.simulate_arguments import RunArguments, taking
@@ -54,14 +55,8 @@ class CalibrateArguments:
     dp: Annotated[int, typer.Option(min=1, help="Its data-parallel attention ranks.")] = 1
     pp: Annotated[int, typer.Option(min=1, help="Its pipeline stages.")] = 1
     ep: Annotated[int, typer.Option(min=1, help="Ranks that experts are spread over.")] = 1
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the weights: bf16, fp8, int8, int4, fp4. [default: bf16; of a GGUF file: as "
-            "it is]"
-        ),
-    ] = None
-    kv_dtype: Annotated[str, typer.Option(help="Of the KV cache: bf16 or fp8.")] = "bf16"
+    precision: WeightPrecision = None
+    kv_dtype: KvDtype = "bf16"
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm"
     engine_max_seqs: Annotated[
         int | None,

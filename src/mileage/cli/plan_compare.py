@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from mileage.cli.config import load_config
+from mileage.cli.model_options import Seed, SloTargets
 from mileage.cli.plan_compare_cards import FilledCard, filled_cards
 from mileage.cli.plan_compare_file import read_comparison
 from mileage.cli.plan_compare_rate import rate_finder
@@ -42,12 +43,7 @@ class PlanCompareArguments:
             "are those of the file]"
         ),
     ] = None
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            help="Latency targets, such as ttft=2s,itl=60ms. [default: of the configuration]"
-        ),
-    ] = None
+    slo: SloTargets = None
     gaps: Annotated[
         str,
         typer.Option(
@@ -74,7 +70,7 @@ class PlanCompareArguments:
     config: Annotated[Path | None, typer.Option(help="A mileage.toml: its targets and prices.")] = (
         None
     )
-    seed: Annotated[int, typer.Option(help="Of all that is random here.")] = 0
+    seed: Seed = 0
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
 
 

@@ -10,6 +10,18 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from mileage.cli.model_options import (
+    Head,
+    KnownModel,
+    KvDtype,
+    MemoryShare,
+    RateScale,
+    SloTargets,
+    Tenants,
+    TraceSource,
+    WeightPrecision,
+    Window,
+)
 from mileage.cli.trace import Columns, Format, KeepFailed, Spread, SpreadMax, TimeUnit
 
 __all__ = ["CapacityArguments", "CompareArguments", "OneRunArguments", "RunArguments", "taking"]
@@ -21,20 +33,8 @@ T = TypeVar("T")
 class RunArguments:
     """Of every command; `compare` and `capacity` take lists where `run` takes one."""
 
-    trace: Annotated[
-        str | None,
-        typer.Option(
-            help="A file, a ledger's or journal's directory, -, synthetic:rate=..., or the name "
-            "of a fetched data set (see mileage trace)."
-        ),
-    ] = None
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A known model, such as llama-3.1-8b or Qwen/Qwen3-32B, or the path of a "
-            "Hugging Face config.json or a GGUF file."
-        ),
-    ] = None
+    trace: TraceSource = None
+    model: KnownModel = None
     gpu: Annotated[
         str | None,
         typer.Option(help="Name of a GPU: h100, a100-80gb, l40s."),
@@ -58,14 +58,8 @@ class RunArguments:
         typer.Option(min=1, help="Ranks that experts are spread over."),
     ] = 1
     replicas: Annotated[int, typer.Option(min=1, max=1000, help="Replicas.")] = 1
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the weights: bf16, fp8, int8, int4, fp4. [default: bf16; of a GGUF file: as "
-            "it is]"
-        ),
-    ] = None
-    kv_dtype: Annotated[str, typer.Option(help="Of the KV cache: bf16 or fp8.")] = "bf16"
+    precision: WeightPrecision = None
+    kv_dtype: KvDtype = "bf16"
     price: Annotated[
         float | None,
         typer.Option(
@@ -150,10 +144,7 @@ class RunArguments:
             "times as much done together: 2:1.3. Each has an equal part of the memory."
         ),
     ] = None
-    gpu_memory: Annotated[
-        float,
-        typer.Option(help="Share of the memory that an engine uses (gpu_memory_utilization)."),
-    ] = 0.9
+    gpu_memory: MemoryShare = 0.9
     noise: Annotated[
         float | None,
         typer.Option(
@@ -169,12 +160,7 @@ class RunArguments:
             "[default: that of the configuration: model]"
         ),
     ] = None
-    slo: Annotated[
-        str | None,
-        typer.Option(
-            help="Latency targets, such as ttft=2s,itl=60ms. [default: of the configuration]"
-        ),
-    ] = None
+    slo: SloTargets = None
     gaps: Annotated[
         str,
         typer.Option(
@@ -199,22 +185,10 @@ class RunArguments:
         str | None,
         typer.Option(help="Clients leave that have no token after so long. [default: all wait]"),
     ] = None
-    rate_scale: Annotated[
-        float,
-        typer.Option(help="So many times as many arrivals per second."),
-    ] = 1.0
-    window: Annotated[
-        str | None,
-        typer.Option(help="START:DURATION: only arrivals in it, such as 10m:1h."),
-    ] = None
-    requests: Annotated[
-        int | None,
-        typer.Option("--requests", "--head", help="At most so many requests."),
-    ] = None
-    tenant: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this tenant's; may be repeated."),
-    ] = None
+    rate_scale: RateScale = 1.0
+    window: Window = None
+    requests: Head = None
+    tenant: Tenants = None
     format: Format = None
     columns: Columns = None
     time_unit: TimeUnit = None

@@ -9,26 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from mileage.cli.whole_command import app
-from tests.support.stand_in import Asked, Reply, StandIn
+from tests.support.locked_vllm import KEY, LockedVllm
 
-KEY = "engine-key-1234567890"
 PAGE = (
     'vllm:num_requests_running{engine="0",model_name="m"} 4\n'
     'vllm:num_requests_waiting{engine="0",model_name="m"} 0\n'
     'vllm:cache_config_info{engine="0",block_size="16",num_gpu_blocks="1000"} 1\n'
 )
-
-
-class Locked(StandIn):
-    """A vLLM's pages, for those who have the key: metrics, a version, and nothing else."""
-
-    def reply(self, asked: Asked) -> Reply:
-        """By its key, then by its path."""
-        if asked.headers.get("authorization") != f"Bearer {KEY}":
-            return Reply(401)
-        pages = {"/metrics": PAGE, "/version": '{"version": "0.10.1"}'}
-        page = pages.get(asked.path)
-        return Reply(404) if page is None else Reply(200, page.encode())
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -44,7 +31,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_key_nothing_is_known() -> None:
-    with Locked() as engine:
+    with LockedVllm(PAGE) as engine:
         code, out = run(engine.url, "--for", "2s", "--json")
     assert code == 3
     assert "401" in str(json.loads(out)["sources"])
@@ -52,7 +39,7 @@ def test_without_the_key_nothing_is_known() -> None:
 
 def test_a_record_keeps_the_pages_and_no_key(tmp_path: Path) -> None:
     to = tmp_path / "dump"
-    with Locked() as engine:
+    with LockedVllm(PAGE) as engine:
         code, _ = run(
             "record", engine.url, "--to", str(to), "--for", "2s", "--api-key-env", "ENGINE_KEY"
         )
@@ -74,7 +61,7 @@ def test_facts_beside_a_url_add_what_was_not_seen(tmp_path: Path) -> None:
         "signals": {"requests_running": 9},
     }
     path.write_text(json.dumps(told))
-    with Locked() as engine:
+    with LockedVllm(PAGE) as engine:
         options = ("--api-key-env", "ENGINE_KEY", "--facts", str(path), "--for", "2s", "--json")
         _, out = run(engine.url, *options)
     document = json.loads(out)

@@ -13,26 +13,13 @@ from typer.testing import CliRunner
 from mileage.cli.whole_command import app
 from mileage.core.errors import EngineError
 from mileage.planner.candidate import Candidate
-from tests.support.stand_in import Asked, Reply, StandIn
+from tests.support.locked_vllm import KEY, LockedVllm
 
-KEY = "engine-key-1234567890"
 PAGE = (
     'vllm:num_requests_running{engine="0",model_name="m"} 4\n'
     'vllm:cache_config_info{engine="0",block_size="16",num_gpu_blocks="1000",'
     'cache_dtype="auto",enable_prefix_caching="False"} 1\n'
 )
-
-
-class Engine(StandIn):
-    """A vLLM's pages, for those who have the key."""
-
-    def reply(self, asked: Asked) -> Reply:
-        """By its key, then by its path."""
-        if asked.headers.get("authorization") != f"Bearer {KEY}":
-            return Reply(401)
-        pages = {"/metrics": PAGE, "/version": '{"version": "0.10.1"}'}
-        page = pages.get(asked.path)
-        return Reply(404) if page is None else Reply(200, page.encode())
 
 
 @pytest.fixture
@@ -54,7 +41,7 @@ def check(*words: str) -> Any:
 
 
 def test_what_the_engine_tells_is_compared_and_the_rest_is_not_known(plan: str) -> None:
-    with Engine() as engine:
+    with LockedVllm(PAGE) as engine:
         result = check(plan, engine.url)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     found = json.loads(result.stdout)
@@ -64,6 +51,6 @@ def test_what_the_engine_tells_is_compared_and_the_rest_is_not_known(plan: str) 
 
 
 def test_an_engine_that_does_not_answer_is_told(plan: str) -> None:
-    with Engine() as engine:
+    with LockedVllm(PAGE) as engine:
         url = engine.url
     assert isinstance(check(plan, url).exception, EngineError)

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 import pytest
 
 from mileage.core.errors import ConfigError
-from mileage.quant.capture import (
-    Capture,
-    CaptureFacts,
-    LayerCapture,
-    capture_bytes,
-    read_capture,
-)
-
-FACTS = CaptureFacts(
-    model="toy",
-    model_sha256="a" * 64,
-    text_sha256="b" * 64,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    scale=8**-0.5,
-    window_tokens=(5, 3),
-)
+from mileage.quant.capture import Capture, capture_bytes, read_capture
+from tests.support.toy_capture import toy_capture
 
 
 def _capture() -> Capture:
-    generator = np.random.default_rng(1)
+    return toy_capture(head_dim=8, window_tokens=(5, 3), seed=1)
 
-    def values(heads: int) -> np.ndarray:
-        return generator.standard_normal((8, heads, 8)).astype(np.float32)
 
-    layers = tuple(LayerCapture(q=values(4), k=values(2), v=values(2)) for _ in range(2))
-    return Capture(facts=FACTS, layers=layers)
+FACTS = _capture().facts
 
 
 def test_a_capture_is_read_back_exactly() -> None:

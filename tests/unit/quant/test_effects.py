@@ -7,37 +7,24 @@ import numpy as np
 import pytest
 
 from mileage.quant.attention_error import WindowAttention
-from mileage.quant.capture import Capture, CaptureFacts, LayerCapture
+from mileage.quant.capture import Capture
 from mileage.quant.effects import Formats, SlotEffect, effects
 from mileage.quant.estimate import estimated, family_of, table
-from mileage.quant.formats import KvFormat, Slot, Values, format_named
+from mileage.quant.formats import KvFormat, Slot, format_named
 from mileage.quant.quantised import quantised
 from mileage.quant.sweep import SlotKl, slots_of
+from tests.support.toy_capture import toy_capture
 
 NAMES = ("int4-token-g32", "int5-token-g32", "int4-channel-g32", "int8-channel")
 FORMATS = {name: format_named(name) for name in NAMES}
 BOTH: Formats = {"k": tuple(FORMATS.values()), "v": tuple(FORMATS.values())}
-FACTS = CaptureFacts(
-    model="toy",
-    model_sha256="a" * 64,
-    text_sha256="b" * 64,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=32,
-    scale=32**-0.5,
-    window_tokens=(40, 70),
-)
 
 
 def _capture() -> Capture:
-    generator = np.random.default_rng(6)
+    return toy_capture(head_dim=32, window_tokens=(40, 70), seed=6)
 
-    def values(heads: int) -> Values:
-        return generator.standard_normal((110, heads, 32)).astype(np.float32)
 
-    layers = tuple(LayerCapture(q=values(4), k=values(2), v=values(2)) for _ in range(2))
-    return Capture(facts=FACTS, layers=layers)
+FACTS = _capture().facts
 
 
 def test_every_slot_has_the_mean_of_its_windows() -> None:

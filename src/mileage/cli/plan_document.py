@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,15 +113,20 @@ def choice_document(arguments: PlanArguments, setup: PlanSetup, choice: Choice) 
 
 def _served(asked: str, setup: PlanSetup) -> str:
     """What an engine is given: a name of the hub as it is, a file's directory, else that name of
-    the model in the catalogue which ends so: models of one shape are one model there."""
+    the model in the catalogue which is or begins so: models of one shape are one model there."""
     path = Path(asked)
     if path.exists():
         return str(path if path.is_dir() or path.suffix == ".gguf" else path.resolve().parent)
     if "/" in asked:
         return asked
     model = setup.source.architecture
-    names = (name for name in (model.name, *model.aliases) if "/" in name)
-    return next((n for n in names if n.rpartition("/")[2].lower() == asked.lower()), model.name)
+    # Short names are for typing: the hub writes a name as its owner does.
+    names = [name for name in (model.name, *model.aliases) if "/" in name]
+    hub = [n for n in names if n == model.name or not n.rpartition("/")[2].islower()]
+    tails = {n: n.rpartition("/")[2].lower() for n in hub}
+    same = (n for n in hub if tails[n] == asked.lower())
+    begun = (n for n in hub if tails[n].startswith(asked.lower()))
+    return next(chain(same, begun), model.name)
 
 
 def _config(candidate: Candidate) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def test_the_document_has_picks_the_front_and_what_was_assumed() -> None:
         pytest.param("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B", id="by its short name"),
         pytest.param("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", id="by its name on the hub"),
         pytest.param("smollm2-135m", "HuggingFaceTB/SmolLM2-135M", id="small"),
+        pytest.param("llama-3.2-1b", "meta-llama/Llama-3.2-1B", id="as its owner writes it"),
     ],
 )
 def test_the_command_serves_the_model_that_was_asked_for(model: str, served: str) -> None:

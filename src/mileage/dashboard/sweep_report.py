@@ -93,14 +93,24 @@ def sweep_chart(points: Sequence[FrontPoint], x_name: str, y_name: str, x: str, 
         own = [point for point in points if point.kind == kind]
         if own:
             traces.append(_markers(own, kind, name, x, y))
-    axis: Axis = {"tickformat": "~s", "rangemode": "tozero"}
     return chart(
         f"{y_name} over {x_name}",
         traces,
-        {**axis, "title": {"text": x_name}, "ticksuffix": _unit(x)},
-        {**axis, "title": {"text": y_name}, "ticksuffix": _unit(y)},
+        _axis(points, x_name, x),
+        _axis(points, y_name, y),
         time=False,
     )
+
+
+def _axis(points: Sequence[FrontPoint], name: str, field: str) -> Axis:
+    """Milliseconds and thousands are written so; thousandths of what has no unit are not."""
+    most = max((abs(float(getattr(point, field) or 0.0)) for point in points), default=0.0)
+    return {
+        "tickformat": "~s" if _unit(field) or most >= 1000.0 else "~g",
+        "rangemode": "tozero",
+        "title": {"text": name},
+        "ticksuffix": _unit(field),
+    }
 
 
 def _staircase(points: Sequence[FrontPoint], x: str, y: str) -> list[FrontPoint]:
